@@ -1,63 +1,63 @@
-//! What goes wrong, and in which words.
+//! The errors of the transport, and their texts.
 
 use redrive_core::{TransportError, TransportErrorKind as Kind};
 
-/// Why the broker did not do what was asked, as far as anybody acts on it.
+/// The reason why a request failed, as far as a caller distinguishes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The lock of a message is lost: expired, or the message was settled already.
     LockLost,
     /// The lock of a session is lost.
     SessionLockLost,
-    /// No such entity.
+    /// There is no such entity.
     NotFound,
-    /// The credentials, or the right to do this.
+    /// The credentials are invalid, or a right is missing.
     Unauthorized,
-    /// The identity gives no token.
+    /// The identity did not return a token.
     #[cfg(feature = "entra")]
     NoToken,
-    /// The other end's certificate is none of theirs, or nobody vouches for it.
+    /// The server's certificate is for another host, or no trusted authority signed it.
     NotTrusted,
-    /// The broker asks to be left alone for a while.
+    /// The broker asks the client to wait.
     Busy,
     /// The entity is full.
     QuotaExceeded,
     /// The message is too large.
     TooLarge,
-    /// Transactions are not to be had here.
+    /// The namespace has no transactions.
     NoTransactions,
-    /// The entity does not do this.
+    /// The entity does not allow the operation.
     NotAllowed,
-    /// No session was free within the time.
+    /// No session was free within the wait.
     NoSession,
-    /// The connection or link ended, or no answer came in time: it may have been done or not.
+    /// The connection or link ended, or no answer came in time: the operation may have been carried out or not.
     Interrupted,
-    /// Refused, and the client library does not show why.
+    /// The broker refused the operation, and the client library hides the reason.
     Unexplained,
-    /// Anything else.
+    /// Any other reason.
     Other,
 }
 
-/// An answer that is no success, or none at all.
+/// The failure of a request: an answer other than success, or no answer.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{said}")]
+#[error("{text}")]
 pub(crate) struct WireError {
     pub(crate) refusal: Refusal,
-    /// What the broker or the client library said.
-    said: String,
+    /// The text of the broker or of the client library.
+    text: String,
 }
 
 impl WireError {
-    pub(crate) fn new(refusal: Refusal, said: impl Into<String>) -> Self {
-        Self { refusal, said: said.into() }
+    pub(crate) fn new(refusal: Refusal, text: impl Into<String>) -> Self {
+        Self { refusal, text: text.into() }
     }
 
-    pub(crate) fn interrupted(said: impl Into<String>) -> Self {
-        Self::new(Refusal::Interrupted, said)
+    pub(crate) fn interrupted(text: impl Into<String>) -> Self {
+        Self::new(Refusal::Interrupted, text)
     }
 
-    /// By the condition that the broker names, and the status of its answer where it has one.
-    pub(crate) fn from_condition(condition: &str, status: Option<i32>, said: impl Into<String>) -> Self {
+    /// Creates an error from the condition that the broker names, or else from the status of its answer.
+    pub(crate) fn from_condition(condition: &str, status: Option<i32>, text: impl Into<String>) -> Self {
         let refusal = match condition {
             "com.microsoft:message-lock-lost" => Refusal::LockLost,
             "com.microsoft:session-lock-lost" => Refusal::SessionLockLost,
@@ -80,24 +80,24 @@ impl WireError {
                 _ => Refusal::Other,
             },
         };
-        Self::new(refusal, said)
+        Self::new(refusal, text)
     }
 
-    /// Whether the lock of the message or of its session is lost.
+    /// Returns true if the lock of the message or of its session is lost.
     pub(crate) fn is_lock_lost(&self) -> bool {
         matches!(self.refusal, Refusal::LockLost | Refusal::SessionLockLost)
     }
 
-    /// Whether it was refused because sessions are required, or are not there.
-    pub(crate) fn speaks_of_sessions(&self) -> bool {
-        self.refusal == Refusal::NotAllowed && self.said.to_lowercase().contains("session")
+    /// Returns true if the entity refused because it requires sessions or has none.
+    pub(crate) fn mentions_sessions(&self) -> bool {
+        self.refusal == Refusal::NotAllowed && self.text.to_lowercase().contains("session")
     }
 
-    /// As an error of the transport; `tried` says what was tried, on what.
+    /// Converts this into an error of the transport. `tried` names the operation and the entity.
     pub(crate) fn into_error(self, tried: &str) -> TransportError {
         let (kind, next) = match self.refusal {
             Refusal::LockLost | Refusal::SessionLockLost => {
-                (Kind::Lost, "the lock is lost: the message comes again by itself")
+                (Kind::Lost, "the lock is lost: the broker delivers the message again")
             }
             Refusal::NotFound => (Kind::Topology, "create the entity, or correct its name"),
             Refusal::Unauthorized => (
@@ -106,87 +106,91 @@ impl WireError {
                  Data Receiver and Data Sender",
             ),
             #[cfg(feature = "entra")]
-            Refusal::NoToken => (Kind::Unauthorized, "see that the identity can be used from here"),
+            Refusal::NoToken => (Kind::Unauthorized, "check that this process can use the identity"),
             Refusal::NotTrusted => (
                 Kind::Unreachable,
-                "check the host name, and give the authority's certificate to `Options::ca_certificates` where the system \
-                 does not have it",
+                "check the host name; if the system does not have the authority's certificate, pass it to \
+                 `Options::ca_certificates`",
             ),
             Refusal::Busy => (Kind::Unreachable, "the namespace is busy: try again in ten seconds"),
             Refusal::QuotaExceeded => {
                 (Kind::Full, "the quota of the entity is exceeded: make room in it, or raise its quota")
             }
-            Refusal::TooLarge => (Kind::TooLarge, "the entity takes no message of this size"),
+            Refusal::TooLarge => (Kind::TooLarge, "the message is larger than the entity allows"),
             Refusal::NoTransactions => (Kind::Unsupported, "the tier of the namespace has no transactions"),
-            Refusal::NotAllowed => (Kind::Topology, "the entity is set up for something else"),
+            Refusal::NotAllowed => {
+                (Kind::Topology, "the entity does not allow this operation: check how it is set up")
+            }
             Refusal::NoSession => (Kind::Unreachable, "no session was free"),
             Refusal::Interrupted => (Kind::Unreachable, "the connection was interrupted: try again"),
-            Refusal::Unexplained | Refusal::Other => (Kind::Other, "see what Service Bus says"),
+            Refusal::Unexplained | Refusal::Other => (Kind::Other, "see the text of Service Bus"),
         };
         TransportError::new(kind, format!("{tried} failed ({self}): {next}"))
     }
 }
 
-/// Opening an entity that requires sessions, without `Options::sessions`.
+/// Returns the error of opening an entity that requires sessions without `Options::sessions`.
 pub(crate) fn needs_sessions(entity: &str) -> TransportError {
     TransportError::new(
         Kind::Unsupported,
         format!(
-            "`{entity}` requires sessions: say how many to consume at a time, with `Options::sessions(Sessions::concurrent(8))`"
+            "`{entity}` requires sessions: set how many to consume at a time, as in `Options::sessions(Sessions::concurrent(8))`"
         ),
     )
 }
 
-/// Opening an entity that does not require sessions, with `Options::sessions`.
+/// Returns the error of opening an entity that does not require sessions with `Options::sessions`.
 pub(crate) fn has_no_sessions(entity: &str) -> TransportError {
     TransportError::new(
         Kind::Unsupported,
         format!(
-            "`{entity}` does not require sessions: leave `Options::sessions` away, or recreate it with `RequiresSession`"
+            "`{entity}` does not require sessions: remove `Options::sessions`, or recreate the entity with `RequiresSession`"
         ),
     )
 }
 
-/// An entry that was seen, and did not come.
-pub(crate) fn in_other_hands(place: &str) -> TransportError {
+/// Returns the error for an entry that was found, but was not delivered within the wait.
+pub(crate) fn in_flight_elsewhere(place: &str) -> TransportError {
     let message = format!(
-        "the message is in the hand of somebody else, or was just taken from `{place}`: look again later"
+        "another client has the message in flight, or has just taken it from `{place}`: try again later"
     );
     TransportError::new(Kind::Lost, message)
 }
 
-/// An entry whose copy is stored, and that could not be removed.
-pub(crate) fn only_its_copy(target: &str, why: &str) -> TransportError {
+/// Returns the error for an entry whose copy is stored, but which could not be removed.
+pub(crate) fn only_copy_stored(target: &str, why: &str) -> TransportError {
     let message = format!(
-        "its copy is stored in `{target}`, and the entry may still be on the shelf ({why}): if it is, discard it; sent on again it \
-         would be there twice"
+        "its copy is stored in `{target}`, and the entry may still be on the shelf ({why}): if it is, discard it; sending it again \
+         would store a second copy"
     );
     TransportError::new(Kind::Lost, message)
 }
 
-/// More rests there than can be held at a time.
-pub(crate) fn more_than_held(place: &str, most: usize) -> TransportError {
+/// Returns the error for a queue that holds more messages than can be locked at the same time.
+pub(crate) fn too_many_to_lock(place: &str, most: usize) -> TransportError {
     let message = format!(
-        "more than {most} messages rest in `{place}`, and by REST only the first {most} can be reached: redrive, move or discard \
-         those, then do this again for the rest; by `Backend::Amqp` all can be reached"
+        "`{place}` holds more than {most} messages, and REST reaches only the first {most}: redrive, move or discard those, then do \
+         this again for the others; `Backend::Amqp` reaches all of them"
     );
     TransportError::new(Kind::Unsupported, message)
 }
 
-/// Nobody but the broker writes there.
-pub(crate) fn dead_letter_queue_takes_none(place: &str) -> TransportError {
+/// Returns the error of sending to a dead-letter queue: only the broker can.
+pub(crate) fn cannot_send_to_dead_letter_queue(place: &str) -> TransportError {
     let message = format!(
-        "Service Bus lets nobody send to `{place}`: send the edited message back at once with `Shelves::redrive_as`, or let \
-         messages rest in a queue of their own (`Options::parking_queue`)"
+        "Service Bus lets nobody send to `{place}`: send the edited message back at once with `Shelves::redrive_as`, or use a \
+         separate queue for parked messages (`Options::parking_queue`)"
     );
     TransportError::new(Kind::Unsupported, message)
 }
 
-/// Settling what is in nobody's hand any more.
+/// Returns the error of settling a delivery that is no longer in flight.
 pub(crate) fn lost(entity: &str, why: &str) -> TransportError {
     TransportError::new(
         Kind::Lost,
-        format!("the delivery from `{entity}` is no longer in flight: {why}; it comes again"),
+        format!(
+            "the delivery from `{entity}` is no longer in flight: {why}; the broker delivers the message again"
+        ),
     )
 }
 

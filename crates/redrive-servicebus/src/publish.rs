@@ -1,4 +1,4 @@
-//! Publishing: the publishers of a transport.
+//! The publishers of a transport.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,10 +12,10 @@ use crate::convert::later::enqueue_time;
 use crate::convert::{self, Outgoing};
 use crate::error::Refusal;
 
-/// How many messages are sent at the same time.
-const AT_ONCE: usize = 64;
+/// The most messages that one call of `publish` sends at the same time.
+const MAX_CONCURRENT_SENDS: usize = 64;
 
-/// Sends to one queue or topic, until the transport that it came from is closed.
+/// Publishes to one queue or topic until its transport is closed.
 #[derive(Debug)]
 pub(crate) struct EntityPublisher {
     connection: Arc<ReconnectingConnection>,
@@ -39,10 +39,9 @@ impl EntityPublisher {
         let wire = self.connection.connection().await.map_err(|error| error.into_error(&tried()))?;
         let outgoing = convert::outgoing(message, Outgoing { enqueue_at, ..Outgoing::default() });
         wire.send(&self.target, outgoing).await.map_err(|error| match error.refusal {
-            // It may be stored or not.
             Refusal::Interrupted => {
                 let message = format!(
-                    "{} had no answer ({error}): it may be stored all the same; send it again, with the same id",
+                    "{} had no answer ({error}): the message may be stored; send it again with the same id",
                     tried()
                 );
                 TransportError::new(TransportErrorKind::Unreachable, message)
@@ -68,6 +67,6 @@ impl Publish for EntityPublisher {
             let enqueue_at = (!wait.is_zero()).then(|| enqueue_time(now, wait));
             self.send(&message, enqueue_at).await
         };
-        stream::iter(messages).map(send).buffered(AT_ONCE).collect().await
+        stream::iter(messages).map(send).buffered(MAX_CONCURRENT_SENDS).collect().await
     }
 }

@@ -9,10 +9,10 @@ use redrive_transport::LossSignal;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::convert::copy_id::Source;
+use crate::convert::copy_id::CopySource;
 use crate::receive::session::Session;
 use crate::shared::Shared;
-use crate::wire::{Handle, InSession, Tag};
+use crate::wire::{Handle, SessionRef, Tag};
 
 /// The right to settle one delivery. Dropped, it gives the delivery back, and the broker counts that as a delivery.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Locked {
     /// The headers as they were delivered: a native dead-lettering sends what changed.
     pub(crate) delivered: Headers,
     pub(crate) lost: Arc<LossSignal>,
-    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) in_flight: Arc<InFlightCount>,
     /// The session that it was handed out in.
     pub(crate) session: Option<Arc<Session>>,
     /// How often it had come back before, as far as the broker counts.
@@ -46,13 +46,13 @@ pub(crate) struct Locked {
 
 /// How many of the deliveries of one link are in flight.
 #[derive(Debug, Default)]
-pub(crate) struct InFlight {
+pub(crate) struct InFlightCount {
     count: AtomicU32,
     /// Wakes the intake: there is room for another delivery.
     pub(crate) freed: Notify,
 }
 
-impl InFlight {
+impl InFlightCount {
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
@@ -60,13 +60,17 @@ impl InFlight {
 
 impl Locked {
     /// The session that it was handed out in, as requests name it.
-    pub(crate) fn in_session(&self) -> Option<&InSession> {
-        self.session.as_ref().map(|session| &session.place)
+    pub(crate) fn in_session(&self) -> Option<&SessionRef> {
+        self.session.as_ref().map(|session| &session.reference)
     }
 
     /// What tells the copies of this message from others.
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source { entity: &self.entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
+    pub(crate) fn copy_source(&self) -> CopySource<'_> {
+        CopySource {
+            entity: &self.entity,
+            sequence_number: self.sequence_number,
+            enqueued_at: self.enqueued_at,
+        }
     }
 }
 

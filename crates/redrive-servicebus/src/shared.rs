@@ -1,4 +1,4 @@
-//! What a transport, its receipts and its shelves share.
+//! The state that a transport, its receipts and its shelves share.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::receive::locks::Locks;
 use crate::settle::completions::CompletionBatcher;
 use crate::settle::replacements::TransactionBatcher;
 
-/// What a transport, its receipts and its shelves share. Receipts keep it alive; it keeps no receipts, and not the inbox where
-/// they wait.
+/// The state that a transport, its receipts and its shelves share. Receipts keep it alive, so it must hold neither receipts nor the
+/// inbox.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
@@ -32,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// The path of what is consumed.
+    /// Returns the path of the consumed entity.
     pub(crate) fn entity(&self) -> String {
         self.options.entity.path()
     }

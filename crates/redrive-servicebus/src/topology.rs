@@ -1,11 +1,11 @@
-//! Whether the entities that a transport reads are there. Nothing is created: that takes rights that no consumer should have.
+//! Checks that the entities of a transport exist. Nothing is created: that takes rights that no consumer should have.
 
 use redrive_core::TransportError;
 
 use crate::error::{self, WireError};
 use crate::shared::Shared;
 
-/// Verifies that every entity can be read, and has sessions or not as the options say.
+/// Verifies that every consumed entity can be read, and that it requires sessions if and only if the options set them.
 pub(crate) async fn verify(shared: &Shared) -> Result<(), TransportError> {
     for entity in shared.options.sources() {
         verify_entity(shared, &entity.path()).await?;
@@ -13,7 +13,7 @@ pub(crate) async fn verify(shared: &Shared) -> Result<(), TransportError> {
     Ok(())
 }
 
-/// Verifies the same of one entity.
+/// Verifies one entity, as [`verify`] does.
 pub(crate) async fn verify_entity(shared: &Shared, path: &str) -> Result<(), TransportError> {
     let tried = |error: WireError| error.into_error(&format!("attaching to `{path}`"));
     let wire = shared.connection.connection().await.map_err(tried)?;
@@ -29,7 +29,7 @@ pub(crate) async fn verify_entity(shared: &Shared, path: &str) -> Result<(), Tra
             receiver.close().await;
             Ok(())
         }
-        Err(error) if error.speaks_of_sessions() => Err(error::needs_sessions(path)),
+        Err(error) if error.mentions_sessions() => Err(error::needs_sessions(path)),
         Err(error) => Err(tried(error)),
     }
 }

@@ -1,4 +1,4 @@
-//! The transport: what a consumer sees of a queue or subscription.
+//! The transport of one queue or subscription.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::outline::outline;
 use crate::preflight::preflight;
 use crate::publish::EntityPublisher;
 use crate::receive::ServiceBusReceiver;
-use crate::receive::arrival::Origin;
+use crate::receive::arrival::ConsumedEntity;
 use crate::receive::inbox::Inbox;
 use crate::receive::intake::{Intake, Retired};
 use crate::receive::session_intake::SessionIntake;
@@ -44,22 +44,22 @@ use crate::wire::SettleAs;
 #[derive(Debug)]
 pub struct ServiceBus {
     shared: Arc<Shared>,
-    /// The path of what is consumed.
+    /// The path of the consumed entity.
     queue: String,
     inbox: Inbox,
-    /// Held while it is being opened.
+    /// True once the transport is opened. Locked while it is being opened.
     opened: tokio::sync::Mutex<bool>,
     intakes: Mutex<Vec<JoinHandle<Vec<Retired>>>>,
     keeper: JoinHandle<()>,
 }
 
 impl ServiceBus {
-    /// Connects to the namespace of this connection string, to consume a queue, or a subscription by its path
-    /// (`topic/Subscriptions/name`), with all [`options`](Self::options) as they are.
+    /// Connects to the namespace of a connection string with the default [`options`](Self::options). A subscription is named by its
+    /// path (`topic/Subscriptions/name`).
     ///
     /// # Errors
     ///
-    /// As [`Options::connect`].
+    /// Returns the errors of [`Options::connect`].
     pub async fn connect(connection_string: &str, entity: impl Into<Entity>) -> Result<Self, TransportError> {
         Self::options(entity).connect(connection_string).await
     }
@@ -68,19 +68,19 @@ impl ServiceBus {
     ///
     /// # Errors
     ///
-    /// When the variable is not set, and as [`Options::connect`].
+    /// Returns an error if the variable is not set, and the errors of [`Options::connect`].
     pub async fn connect_from_env(entity: impl Into<Entity>) -> Result<Self, TransportError> {
         Self::open(Self::options(entity), Address::from_env()?).await
     }
 
-    /// Options for the transport of a queue or subscription.
+    /// Returns the default options for the transport of a queue or subscription.
     pub fn options(entity: impl Into<Entity>) -> Options {
         Options::new(entity)
     }
 
     pub(crate) async fn open(options: Options, address: Address) -> Result<Self, TransportError> {
         options.check(address.entity_path.as_deref())?;
-        let address = address.reached(&options.connection);
+        let address = address.with_options(&options.connection);
         let host = address.host.clone();
         let connection = ReconnectingConnection::new(Namespace::new(address, options.protocol()));
         let connected = connection.connection().await;
@@ -91,7 +91,7 @@ impl ServiceBus {
         let (locks, connection, guard) =
             (Arc::clone(&shared.locks), Arc::clone(&shared.connection), inbox.panic_guard());
         let keeper = tokio::spawn(async move {
-            // Without this task all locks would run out, and nothing would say so.
+            // If this task panicked, all locks would expire unnoticed.
             let _guard = guard;
             locks.keep(&connection).await;
         });
@@ -99,8 +99,8 @@ impl ServiceBus {
         Ok(Self { shared, queue, inbox, opened, intakes, keeper })
     }
 
-    /// Publishes to the queue, or to the subscription's topic; with [`to`](Publisher::to), to any other queue or topic of the
-    /// namespace. With a delay the message is scheduled.
+    /// Returns a publisher to the queue, or to the subscription's topic. [`to`](Publisher::to) selects another queue or topic of the
+    /// namespace. A message with a delay is scheduled.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         let target = match &self.shared.options.entity {
@@ -110,29 +110,29 @@ impl ServiceBus {
         Publisher::new(EntityPublisher::new(&self.shared.connection, target))
     }
 
-    /// Publishes a message to the queue, or to the subscription's topic: [`publisher`](Self::publisher), then
+    /// Publishes a message to the queue, or to the subscription's topic. Shorthand for [`publisher`](Self::publisher) and
     /// [`Publisher::publish`].
     ///
     /// # Errors
     ///
-    /// As [`Publisher::publish`].
+    /// Returns the errors of [`Publisher::publish`].
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         self.publisher().publish(message).await
     }
 
-    /// The shelves of the queue or subscription, for operators.
+    /// Returns the shelves of the queue or subscription, for operators.
     #[must_use]
     pub fn shelves(&self) -> ServiceBusShelves {
         ServiceBusShelves::new(Arc::clone(&self.shared))
     }
 
-    /// For tests: what the death of the process does. Nothing is settled or given back; locks run out by themselves.
+    /// Does what a crash of the process does, for tests. Nothing is settled or given back; locks expire.
     #[doc(hidden)]
     pub async fn crash(&self) {
         self.inbox.end();
         for intake in self.take_intakes() {
             intake.abort();
-            // What it held is lost with it.
+            // The task releases its links when it ends.
             let _ = intake.await;
         }
         self.keeper.abort();
@@ -152,15 +152,15 @@ impl ServiceBus {
     fn start_intakes(&self, max_wait_time: Option<Duration>) {
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
         for entity in self.shared.options.sources() {
-            let origin = Origin::new(Arc::clone(&self.shared), entity, max_wait_time);
+            let consumed = ConsumedEntity::new(Arc::clone(&self.shared), entity, max_wait_time);
             match self.shared.options.sessions {
-                None => intakes.push(tokio::spawn(Intake::new(origin, self.inbox.source()).run())),
+                None => intakes.push(tokio::spawn(Intake::new(consumed, self.inbox.source()).run())),
                 Some(sessions) => {
                     let run = async |intake: SessionIntake| {
                         intake.run().await;
                         Vec::new()
                     };
-                    let all = SessionIntake::all(&origin, &self.inbox, sessions).into_iter();
+                    let all = SessionIntake::all(&consumed, &self.inbox, sessions).into_iter();
                     intakes.extend(all.map(|intake| tokio::spawn(run(intake))));
                 }
             }
@@ -169,21 +169,21 @@ impl ServiceBus {
 }
 
 impl Options {
-    /// Connects to the namespace of this connection string, as the Azure portal shows it; with
-    /// `UseDevelopmentEmulator=true` without TLS. The rights of the key are checked when the transport is opened.
+    /// Connects to the namespace of a connection string, as the Azure portal shows it. With `UseDevelopmentEmulator=true` the
+    /// connection does not use TLS. The rights of the key are checked when the transport is opened.
     ///
     /// # Errors
     ///
-    /// When the connection string is malformed or for another entity, the options contradict each other, or the namespace
-    /// cannot be reached or its certificate is not trusted.
+    /// Returns an error if the connection string is malformed or for another entity, the options contradict each other, the
+    /// namespace cannot be reached, or its certificate is not trusted.
     pub async fn connect(self, connection_string: &str) -> Result<ServiceBus, TransportError> {
         ServiceBus::open(self, Address::parse(connection_string)?).await
     }
 
-    /// Connects to a namespace by its host name, `shop.servicebus.windows.net`, as an identity of Microsoft Entra ID; always
-    /// on TLS. The identity is asked for a token for each entity, and again when half of the time is over that a token is good
-    /// for; it has 30 s to answer. Its rights are checked when the transport is opened: it needs the roles `Azure Service
-    /// Bus Data Receiver` and `Azure Service Bus Data Sender`.
+    /// Connects to a namespace by its host name, such as `shop.servicebus.windows.net`, as an identity of Microsoft Entra ID. The
+    /// connection always uses TLS. The transport requests a token for each entity, and a new one when half of its lifetime is over;
+    /// each request times out after 30 s. The rights of the identity are checked when the transport is opened: it needs the roles
+    /// `Azure Service Bus Data Receiver` and `Azure Service Bus Data Sender`.
     ///
     /// ```no_run
     /// # async fn connect(
@@ -200,8 +200,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// When that is no host name, the options contradict each other, or the namespace cannot be reached or its certificate is
-    /// not trusted.
+    /// Returns an error if `namespace` is not a host name, the options contradict each other, the namespace cannot be reached, or its
+    /// certificate is not trusted.
     #[cfg(feature = "entra")]
     pub async fn connect_with(
         self,
@@ -235,9 +235,9 @@ impl Transport for ServiceBus {
         if let Some(warning) = self.shared.options.warning() {
             warn!(entity = %self.queue, "{warning}");
         }
-        // Whatever is missing is found here, before the first message is taken.
+        // Finds missing entities before the first message is received.
         topology::verify(&self.shared).await?;
-        self.shared.locks.tell(signals);
+        self.shared.locks.set_signals(signals);
         *opened = true;
         self.start_intakes(needs.max_wait_time);
         let most = self.shared.options.max_in_flight(needs.prefetch);
@@ -254,22 +254,22 @@ impl Transport for ServiceBus {
 
     async fn close(&self) {
         self.inbox.end();
-        // Kept: once detached, the broker takes nothing back on a link, and what is in flight would wait for its lock to run out.
+        // The links stay open: deliveries cannot be released on a detached link, and would wait until their locks expire.
         let mut links = Vec::new();
         for intake in self.take_intakes() {
-            // It ends by itself; had it panicked, there would be nothing left to end.
+            // The intake ends because the inbox ended. If it panicked, it left no links.
             links.extend(intake.await.unwrap_or_default());
         }
         self.keeper.abort();
         let unreceived = self.inbox.close();
         let mut reached = true;
-        // All that is in flight, received or not; from here on its receipts are worth nothing.
+        // All deliveries in flight, received or not: from here on their receipts settle nothing.
         for (lock, held) in self.shared.locks.take_all() {
             if held.handle.release(&held.tag).await {
                 continue;
             }
-            // Its link is gone: given back it counts, but it need not wait for its lock to run out. Where nobody answers, the
-            // others do not wait for that one by one.
+            // The link is gone: abandoning counts a delivery, but the message need not wait until its lock expires. If one request
+            // is not answered, the others are skipped, so that closing does not wait for each of them.
             if reached {
                 let given_back = match self.shared.connection.connection().await {
                     Ok(wire) => wire.settle(&held.entity, &[lock], &SettleAs::abandon()).await,
@@ -279,7 +279,7 @@ impl Transport for ServiceBus {
             }
         }
         drop(unreceived);
-        // Behind what was given back, and answered: the end of the connection may overtake what is still to be sent.
+        // The links are closed, with an answer, after the releases: ending the connection could overtake what is not yet sent.
         join_all(links.into_iter().map(|(_, receiver)| receiver.close())).await;
         if let Some(wire) = self.shared.connection.close().await {
             wire.close().await;

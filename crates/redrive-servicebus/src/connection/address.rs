@@ -1,4 +1,4 @@
-//! Where the namespace is, how it is reached, and who asks: the connection string.
+//! The address of a namespace, read from a connection string.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use crate::options::{ConnectionOptions, TransportType};
 /// The environment variable that [`ServiceBus::connect_from_env`](crate::ServiceBus::connect_from_env) reads.
 pub(crate) const CONNECTION_STRING_VARIABLE: &str = "REDRIVE_SERVICEBUS_CONNECTION_STRING";
 
-/// Where a namespace is, how it is reached, and who asks. Its `Debug` shows no secret.
+/// The host, protocol and credentials of a namespace. `Debug` shows no secret.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
-    /// The host, without port.
+    /// The host, without the port.
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
     pub(crate) credential: Credential,
-    /// The entity that the key is for, where it is for one only.
+    /// The entity that the key is for, if it is for one entity only.
     pub(crate) entity_path: Option<String>,
-    /// Without TLS, and on any port: `UseDevelopmentEmulator=true`.
+    /// True for `UseDevelopmentEmulator=true`: no TLS, on any port.
     pub(crate) development_emulator: bool,
     pub(crate) transport: TransportType,
     /// Certificates (PEM) to trust besides those of the system.
@@ -38,7 +38,7 @@ impl Address {
         parts.finish()
     }
 
-    /// The connection string in the environment.
+    /// Reads the connection string in the environment.
     pub(crate) fn from_env() -> Result<Self, TransportError> {
         match std::env::var(CONNECTION_STRING_VARIABLE) {
             Ok(text) => Self::parse(&text),
@@ -52,7 +52,7 @@ impl Address {
         }
     }
 
-    /// A namespace by its host name, as `shop.servicebus.windows.net`, and an identity. Always on TLS.
+    /// Creates the address of a namespace from its host name, such as `shop.servicebus.windows.net`, and an identity. TLS is always used.
     #[cfg(feature = "entra")]
     pub(crate) fn of_identity(
         namespace: &str,
@@ -60,14 +60,14 @@ impl Address {
     ) -> Result<Self, TransportError> {
         let refused = |what: &str| {
             let said = format!(
-                "`{namespace}` is no namespace: {what}; it looks like `NAMESPACE.servicebus.windows.net`"
+                "`{namespace}` is not a namespace: {what}; it looks like `NAMESPACE.servicebus.windows.net`"
             );
             TransportError::new(TransportErrorKind::Other, said)
         };
-        // A connection string in its place would show its key in the error.
+        // A connection string is not repeated in the error, because it contains a key.
         if namespace.contains(['=', ';']) {
-            let said = "a connection string is no namespace: give the host name, as `NAMESPACE.servicebus.windows.net`, \
-                        or the connection string to `Options::connect`";
+            let said = "a connection string is not a namespace: pass the host name, as `NAMESPACE.servicebus.windows.net`, \
+                        or pass the connection string to `Options::connect`";
             return Err(TransportError::new(TransportErrorKind::Other, said));
         }
         let host = namespace.strip_prefix("sb://").unwrap_or(namespace);
@@ -86,20 +86,20 @@ impl Address {
         })
     }
 
-    /// The same, reached as these options say.
-    pub(crate) fn reached(mut self, options: &ConnectionOptions) -> Self {
+    /// Applies the options of the connection.
+    pub(crate) fn with_options(mut self, options: &ConnectionOptions) -> Self {
         self.transport = options.transport.unwrap_or(self.transport);
         self.ca_certificates.clone_from(&options.ca_certificates);
         self
     }
 
-    /// The error of a host that cannot be reached.
+    /// Returns the error for a host that cannot be reached.
     pub(crate) fn unreachable(&self, why: &dyn fmt::Display) -> WireError {
         let (host, port) = self.target();
         WireError::interrupted(format!("no connection to {host}:{port}: {why}"))
     }
 
-    /// The host and port to connect to.
+    /// Returns the host and port to connect to.
     pub(crate) fn target(&self) -> (&str, u16) {
         let usual = match (self.transport, self.development_emulator) {
             (TransportType::AmqpTcp, false) => 5671,
@@ -113,7 +113,7 @@ impl Address {
     }
 }
 
-/// The parts of a connection string, before they are known to be whole.
+/// The parts of a connection string, before it is known to be complete.
 #[derive(Default)]
 struct Parts {
     endpoint: Option<(String, Option<u16>)>,
@@ -136,7 +136,7 @@ impl Parts {
             "entitypath" => self.entity_path = text(),
             "usedevelopmentemulator" => self.development_emulator = value.eq_ignore_ascii_case("true"),
             "transporttype" => self.transport = transport(value)?,
-            // Other clients write parts of their own.
+            // Other clients have parts that this one does not use.
             _ => {}
         }
         Ok(())
@@ -165,7 +165,7 @@ impl Parts {
     }
 }
 
-/// `sb://host[:port][/]`
+/// Reads `sb://host[:port][/]`.
 fn endpoint(text: &str) -> Result<(String, Option<u16>), TransportError> {
     let rest = ["sb://", "amqps://", "amqp://"]
         .iter()
@@ -174,25 +174,25 @@ fn endpoint(text: &str) -> Result<(String, Option<u16>), TransportError> {
     authority(rest).map_err(|what| malformed(&format!("its `Endpoint` does not name a host: {what}")))
 }
 
-/// `host[:port][/]`
+/// Reads `host[:port][/]`.
 fn authority(text: &str) -> Result<(String, Option<u16>), &'static str> {
     let authority = text.split('/').next().unwrap_or_default();
-    // An IPv6 address stands in brackets, and has colons of its own.
+    // An IPv6 address is written in brackets and contains colons.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            let port = port.parse().map_err(|_| "its port is no number")?;
+            let port = port.parse().map_err(|_| "its port is not a number")?;
             (host, Some(port))
         }
         _ => (authority, None),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.is_empty() || host.contains(char::is_whitespace) {
-        return Err("it is empty, or has blanks");
+        return Err("it is empty or contains blanks");
     }
     Ok((host.to_owned(), port))
 }
 
-/// In the words of Microsoft's clients, old and new.
+/// Reads the transport type, by the names of Microsoft's older and newer clients.
 fn transport(text: &str) -> Result<TransportType, TransportError> {
     match text.to_ascii_lowercase().as_str() {
         "amqp" | "amqptcp" => Ok(TransportType::AmqpTcp),
@@ -200,13 +200,13 @@ fn transport(text: &str) -> Result<TransportType, TransportError> {
         "amqpwebsockets" => Ok(TransportType::AmqpWebSockets),
         #[cfg(not(feature = "websockets"))]
         "amqpwebsockets" => Err(malformed(
-            "it asks for `TransportType=AmqpWebSockets`, and redrive-servicebus was built without its feature `websockets`",
+            "it has `TransportType=AmqpWebSockets`, and redrive-servicebus was built without the feature `websockets`",
         )),
         _ => Err(malformed("its `TransportType` is neither `AmqpTcp` nor `AmqpWebSockets`")),
     }
 }
 
-/// Never shows the text: it has a key in it.
+/// Returns the error for a malformed connection string. It never shows the string, which contains a key.
 fn malformed(what: &str) -> TransportError {
     TransportError::new(
         TransportErrorKind::Other,

@@ -1,4 +1,4 @@
-//! The connection of a transport: where its namespace is, who asks, and the attempts to reach it.
+//! The connection of a transport: its address and credentials, and reconnecting.
 
 pub(crate) mod address;
 pub(crate) mod auth;
@@ -13,13 +13,13 @@ use crate::error::WireError;
 use crate::options::Protocol;
 use crate::wire::{self, Wire};
 
-/// The longest wait between two attempts to reach the namespace, or an entity of it.
+/// The longest wait between two attempts to reach the namespace or one of its entities.
 pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(20);
 
-/// The connection that a transport has, and makes again when it is lost.
+/// The connection of a transport. It connects again when the connection is lost.
 pub(crate) type ReconnectingConnection = Reconnecting<Namespace>;
 
-/// A namespace, and the protocol that it is spoken to by.
+/// A namespace and the protocol to reach it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     address: Arc<Address>,

@@ -9,14 +9,14 @@ use serde_amqp::Value as Amqp;
 
 use super::values::{from_amqp_exactly, to_amqp, to_property};
 
-/// A table of annotations.
+/// The header that holds a table of annotations.
 pub(crate) const ANNOTATIONS: &str = "x-servicebus-annotations";
-/// A list of the names of properties that are symbols.
+/// The header that lists the names of the properties that are symbols.
 pub(crate) const SYMBOLS: &str = "x-servicebus-symbols";
 
-/// What the broker itself writes or acts on. Nothing of it is taken from one message to another: a copy has its own, and no
-/// header of a message says when or where it is stored.
-const OF_THE_BROKER: &[&str] = &[
+/// The annotations that the broker writes or acts on. They are never copied to another message: a copy has its own, and no header of a
+/// message controls when or where it is stored.
+const BROKER_ANNOTATIONS: &[&str] = &[
     "x-opt-deadletter-source",
     "x-opt-enqueue-sequence-number",
     "x-opt-enqueued-time",
@@ -38,7 +38,7 @@ pub(crate) fn read_annotations(annotations: &Annotations, headers: &mut Headers)
     let mut table = Headers::new();
     for (key, value) in annotations {
         if let OwnedKey::Symbol(name) = key
-            && !is_of_the_broker(name.as_str())
+            && !is_broker_annotation(name.as_str())
         {
             table.insert(name.as_str(), from_amqp_exactly(value));
         }
@@ -52,7 +52,7 @@ pub(crate) fn read_annotations(annotations: &Annotations, headers: &mut Headers)
 pub(crate) fn write_annotations(headers: &mut Headers, annotations: &mut Annotations) {
     let Some(Value::Table(table)) = headers.get(ANNOTATIONS) else { return };
     for (name, value) in table.iter() {
-        if name.is_ascii() && !is_of_the_broker(name) {
+        if name.is_ascii() && !is_broker_annotation(name) {
             annotations.insert(OwnedKey::Symbol(Symbol::from(name)), to_amqp(value));
         }
     }
@@ -95,6 +95,6 @@ pub(crate) fn write_properties(mut headers: Headers) -> ApplicationProperties {
     ApplicationProperties(properties)
 }
 
-fn is_of_the_broker(name: &str) -> bool {
-    OF_THE_BROKER.iter().any(|known| known.eq_ignore_ascii_case(name))
+fn is_broker_annotation(name: &str) -> bool {
+    BROKER_ANNOTATIONS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }

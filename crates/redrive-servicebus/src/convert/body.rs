@@ -8,15 +8,15 @@ use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Body, Data, Me
 use redrive_core::{Headers, Value};
 use serde_amqp::Value as Amqp;
 
-use super::values::whole;
+use super::values::decode_all;
 
 /// A message as the wire carries it.
 pub(crate) type WireMessage = Message<Body<Amqp>>;
 
-/// Which kind of body section a message came with, where it is not plain bytes.
+/// The header that marks the kind of a body that is not plain bytes.
 pub(crate) const BODY: &str = "x-servicebus-body";
-/// What a mark begins with that somebody else wrote on plain bytes: it is carried on, and never believed.
-const NOT_BELIEVED: &str = "data:";
+/// The prefix of a mark that another program wrote on plain bytes: the mark is kept, and never trusted.
+const FOREIGN_MARK_PREFIX: &str = "data:";
 
 /// Reads a body, and marks its kind. `copied`: the message is a copy of redrive's.
 pub(crate) fn read(body: Body<Amqp>, headers: &mut Headers, copied: bool) -> Bytes {
@@ -28,7 +28,7 @@ pub(crate) fn read(body: Body<Amqp>, headers: &mut Headers, copied: bool) -> Byt
             let mut bytes = sections.next().unwrap_or_default();
             sections.for_each(|section| bytes.extend(section));
             let bytes = Bytes::from(bytes);
-            judge(&bytes, headers, copied);
+            distrust_foreign_mark(&bytes, headers, copied);
             return bytes;
         }
         Body::Value(AmqpValue(Amqp::String(text))) => ("string", text.into_bytes().into()),
@@ -45,7 +45,7 @@ pub(crate) fn read(body: Body<Amqp>, headers: &mut Headers, copied: bool) -> Byt
 
 /// The body as it came, and off with its mark; bytes where nothing says otherwise, or what is said is not so.
 pub(crate) fn write(bytes: &Bytes, headers: &mut Headers) -> Body<Amqp> {
-    let marked = headers.get(BODY).and_then(Value::as_str).and_then(|kind| of_kind(bytes, kind));
+    let marked = headers.get(BODY).and_then(Value::as_str).and_then(|kind| body_of_kind(bytes, kind));
     match marked {
         Some(body) => {
             headers.remove(BODY);
@@ -56,16 +56,16 @@ pub(crate) fn write(bytes: &Bytes, headers: &mut Headers) -> Body<Amqp> {
 }
 
 /// A mark on plain bytes that is not to be believed is made one that says so, for all copies to come.
-fn judge(bytes: &Bytes, headers: &mut Headers, copied: bool) {
+fn distrust_foreign_mark(bytes: &Bytes, headers: &mut Headers, copied: bool) {
     let Some(kind) = headers.get(BODY).and_then(Value::as_str) else { return };
-    if !copied && of_kind(bytes, kind).is_some() {
-        let not_believed = format!("{NOT_BELIEVED}{kind}");
-        headers.insert(BODY, not_believed);
+    if !copied && body_of_kind(bytes, kind).is_some() {
+        let foreign_mark = format!("{FOREIGN_MARK_PREFIX}{kind}");
+        headers.insert(BODY, foreign_mark);
     }
 }
 
 /// The body of this kind that these bytes stand for, all of them.
-fn of_kind(bytes: &Bytes, kind: &str) -> Option<Body<Amqp>> {
+fn body_of_kind(bytes: &Bytes, kind: &str) -> Option<Body<Amqp>> {
     match kind {
         "empty" if bytes.is_empty() => Some(Body::Value(AmqpValue(Amqp::Null))),
         "string" => {
@@ -73,9 +73,9 @@ fn of_kind(bytes: &Bytes, kind: &str) -> Option<Body<Amqp>> {
             Some(Body::Value(AmqpValue(Amqp::String(text))))
         }
         "binary" => Some(Body::Value(AmqpValue(Amqp::Binary(bytes.to_vec().into())))),
-        "value" => Some(Body::Value(AmqpValue(whole(bytes)?))),
+        "value" => Some(Body::Value(AmqpValue(decode_all(bytes)?))),
         "sequence" => {
-            let Amqp::List(sections) = whole(bytes)? else { return None };
+            let Amqp::List(sections) = decode_all(bytes)? else { return None };
             let sections = sections.into_iter().map(|section| match section {
                 Amqp::List(items) => AmqpSequence(items),
                 other => AmqpSequence(vec![other]),

@@ -6,8 +6,8 @@ use redrive_core::{Headers, Message, Shelf};
 use super::names::{COUNTED, PARKED, REMOVED, SHELF, SHELF_OF};
 use super::values::to_property;
 
-/// The most characters that the reason and the description of a dead letter may have, each.
-pub(super) const MAX_CHARS: usize = 4096;
+/// The most UTF-16 code units that the reason and the description of a dead letter may each have.
+pub(super) const MAX_TEXT_UNITS: usize = 4096;
 
 /// What a native dead-lettering must change on the message that was delivered, so that it reads like `copy`.
 pub(crate) fn changes(delivered: &Headers, copy: &Message) -> Vec<(String, SimpleValue)> {
@@ -50,7 +50,7 @@ pub(crate) fn cut(text: &str) -> String {
     text.chars()
         .take_while(|c| {
             units += c.len_utf16();
-            units <= MAX_CHARS
+            units <= MAX_TEXT_UNITS
         })
         .collect()
 }

@@ -9,15 +9,15 @@ use std::time::SystemTime;
 use redrive_core::{Message, Timestamp};
 use ring::digest;
 
-/// How many characters the id of a message may have.
-const MAX_CHARS: usize = 128;
-/// Between the id of the original and what makes the copy's own.
-const MARK: &str = "#r";
+/// The most characters that the id of a message may have.
+const MAX_ID_CHARS: usize = 128;
+/// Separates the id of the original from the suffix of the copy.
+const COPY_MARK: &str = "#r";
 const FINGERPRINT_BYTES: usize = 8;
 
 /// The message that a copy is made of: what tells it from all other messages of its broker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct CopySource<'a> {
     /// Where it lies: a queue, a subscription, or a shelf.
     pub(crate) entity: &'a str,
     /// Its number there.
@@ -26,7 +26,7 @@ pub(crate) struct Source<'a> {
     pub(crate) enqueued_at: Option<SystemTime>,
 }
 
-impl Source<'_> {
+impl CopySource<'_> {
     /// Tells this entity and time from others, and one edit from another. The broker compares names of entities without case.
     fn fingerprint(&self, edit: Option<&Message>) -> String {
         let millis = self.enqueued_at.map(|time| Timestamp::from(time).unix_millis());
@@ -44,25 +44,25 @@ impl Source<'_> {
 ///
 /// Ids need not be unique, and numbers count within one entity: two messages of one id that fail alike, or that lie in two
 /// entities, must not swallow each other.
-pub(crate) fn copy_id(original: &str, hop: u32, source: &Source<'_>) -> String {
+pub(crate) fn copy_id(original: &str, hop: u32, source: &CopySource<'_>) -> String {
     make_id(original, hop, source, None)
 }
 
 /// The same for a copy that an operator edited. The same edit has the same id; another edit of the same message has another id:
 /// the broker would drop it as a duplicate of the first, and the message would be completed without being stored.
-pub(crate) fn edited_copy_id(original: &str, hop: u32, source: &Source<'_>, edit: &Message) -> String {
+pub(crate) fn edited_copy_id(original: &str, hop: u32, source: &CopySource<'_>, edit: &Message) -> String {
     make_id(original, hop, source, Some(edit))
 }
 
-fn make_id(original: &str, hop: u32, source: &Source<'_>, edit: Option<&Message>) -> String {
-    let suffix = format!("{MARK}{hop}.{}.{}", source.sequence_number, source.fingerprint(edit));
+fn make_id(original: &str, hop: u32, source: &CopySource<'_>, edit: Option<&Message>) -> String {
+    let suffix = format!("{COPY_MARK}{hop}.{}.{}", source.sequence_number, source.fingerprint(edit));
     with_suffix(original, &suffix)
 }
 
 /// Whether a message with this id may be a copy of `original`: its id is what [`copy_id`] makes of that one, for any hop and any
 /// source. Copies of older versions have no fingerprint.
 pub(crate) fn is_copy_id(id: &str, original: &str) -> bool {
-    let Some((_, suffix)) = id.rfind(MARK).map(|at| id.split_at(at)) else { return false };
+    let Some((_, suffix)) = id.rfind(COPY_MARK).map(|at| id.split_at(at)) else { return false };
     is_suffix(suffix) && id == with_suffix(original, suffix)
 }
 
@@ -70,18 +70,18 @@ fn is_suffix(suffix: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_fingerprint =
         |part: &str| part.len() == 2 * FINGERPRINT_BYTES && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let mut parts = suffix.trim_start_matches(MARK).split('.');
+    let mut parts = suffix.trim_start_matches(COPY_MARK).split('.');
     let numbered = parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number);
     numbered && parts.next().is_none_or(is_fingerprint) && parts.next().is_none()
 }
 
 fn with_suffix(original: &str, suffix: &str) -> String {
-    if original.chars().count() + suffix.len() <= MAX_CHARS {
+    if original.chars().count() + suffix.len() <= MAX_ID_CHARS {
         return format!("{original}{suffix}");
     }
     // As much of it as a person needs to find it again, and a hash to tell it from others that begin alike.
     let hash = hex(original.as_bytes(), 16);
-    let kept = MAX_CHARS.saturating_sub(suffix.len() + hash.len() + 1);
+    let kept = MAX_ID_CHARS.saturating_sub(suffix.len() + hash.len() + 1);
     let beginning: String = original.chars().take(kept).collect();
     format!("{beginning}~{hash}{suffix}")
 }
@@ -101,9 +101,9 @@ mod tests {
 
     use super::*;
 
-    fn source(entity: &str, sequence_number: i64, millis: u64) -> Source<'_> {
+    fn source(entity: &str, sequence_number: i64, millis: u64) -> CopySource<'_> {
         let enqueued_at = Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis));
-        Source { entity, sequence_number, enqueued_at }
+        CopySource { entity, sequence_number, enqueued_at }
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             source("topic/Subscriptions/orders", 1, 5),
             source("orders", 1, 6),
             source("orders", 2, 5),
-            Source { enqueued_at: None, ..source("orders", 1, 5) },
+            CopySource { enqueued_at: None, ..source("orders", 1, 5) },
         ];
         let ids: HashSet<_> = sources.iter().map(|source| copy_id("order-7", 1, source)).collect();
         assert_eq!(ids.len(), sources.len());
@@ -178,7 +178,7 @@ mod tests {
         ) {
             let source = source(&entity, number, millis);
             let id = copy_id(&original, hop, &source);
-            prop_assert!(id.chars().count() <= MAX_CHARS);
+            prop_assert!(id.chars().count() <= MAX_ID_CHARS);
             prop_assert_ne!(&id, &original);
             prop_assert_eq!(copy_id(&original, hop, &source), &*id);
             prop_assert!(is_copy_id(&id, &original));

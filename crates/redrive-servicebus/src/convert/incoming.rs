@@ -11,10 +11,10 @@ use serde_amqp::Value as Amqp;
 
 use super::body::WireMessage;
 use super::changes::cut;
-use super::copy_id::{Source, is_copy_id};
+use super::copy_id::{CopySource, is_copy_id};
 use super::names::{
-    APP_ID, CLUSTER_ID, COPY_OF, COUNTED, DESCRIPTION, FOR_EVER, PARKED, PARTITION_KEY, PRIORITY, REASON,
-    REMOVED, REPLY_TO_SESSION, SHELF, SHELF_OF, carried,
+    APP_ID, CLUSTER_ID, COPY_OF, COUNTED, DESCRIPTION, NO_TTL_MILLIS, PARKED, PARTITION_KEY, PRIORITY,
+    REASON, REMOVED, REPLY_TO_SESSION, SHELF, SHELF_OF, carried,
 };
 use super::values::from_property;
 use super::{annotations, body};
@@ -24,7 +24,7 @@ use super::{annotations, body};
 const NEVER_SENT: [&str; 4] =
     [REPLY_TO_SESSION, PARTITION_KEY, annotations::ANNOTATIONS, annotations::SYMBOLS];
 /// What the header of such a property begins with.
-pub(super) const FORGED: &str = "foreign:";
+pub(super) const FOREIGN_PREFIX: &str = "foreign:";
 
 /// A message that arrived, and what the broker says of it.
 #[derive(Clone, Debug, Default)]
@@ -57,13 +57,14 @@ impl Incoming {
 
     /// Whether the reason of its dead-lettering is that of its history.
     pub(crate) fn is_dead_lettered_by_redrive(&self) -> bool {
-        let of_story = self.message.headers().get(header_names::REASON).and_then(Value::as_str).map(cut);
-        of_story.is_some() && of_story == self.dead_letter_reason
+        let recorded_reason =
+            self.message.headers().get(header_names::REASON).and_then(Value::as_str).map(cut);
+        recorded_reason.is_some() && recorded_reason == self.dead_letter_reason
     }
 
     /// What copies of it are told apart by, as it lies in this entity.
-    pub(crate) fn source<'a>(&self, entity: &'a str) -> Source<'a> {
-        Source { entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
+    pub(crate) fn copy_source<'a>(&self, entity: &'a str) -> CopySource<'a> {
+        CopySource { entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
     }
 
     /// How often it had come back when its last failure was written on it. What was written on another message, of which
@@ -90,13 +91,13 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
             headers.insert(header_name(name), value);
         }
     }
-    take_together(&mut headers);
+    take_packed(&mut headers);
     annotations::note_symbols(symbols, &mut headers);
     let mut properties = properties(wire.properties.unwrap_or_default(), &mut headers);
     let copied = take_copy_of(&mut headers, &mut properties);
     properties.persistent = Some(header.durable);
     properties.expiration =
-        header.ttl.filter(|&ttl| ttl != FOR_EVER).map(|ttl| Duration::from_millis(ttl.into()));
+        header.ttl.filter(|&ttl| ttl != NO_TTL_MILLIS).map(|ttl| Duration::from_millis(ttl.into()));
     take_own(&mut headers, &mut properties);
     if header.priority != Priority::default() && properties.priority.is_none() {
         properties.priority = Some(header.priority.0);
@@ -137,7 +138,7 @@ fn properties(wire: WireProperties, headers: &mut Headers) -> Properties {
 
 /// The header that a property becomes. What stands for a place of its own is that only where it comes from there.
 fn header_name(property: String) -> String {
-    if NEVER_SENT.contains(&property.as_str()) { format!("{FORGED}{property}") } else { property }
+    if NEVER_SENT.contains(&property.as_str()) { format!("{FOREIGN_PREFIX}{property}") } else { property }
 }
 
 /// Gives a copy the id of its original; answers whether it is one. Anybody may have written the property, or taken it over from
@@ -150,7 +151,7 @@ fn take_copy_of(headers: &mut Headers, properties: &mut Properties) -> bool {
             true
         }
         (_, original) => {
-            headers.insert(format!("{FORGED}{COPY_OF}"), original);
+            headers.insert(format!("{FOREIGN_PREFIX}{COPY_OF}"), original);
             false
         }
     }
@@ -196,10 +197,10 @@ fn take_carried(headers: &mut Headers, properties: &mut Properties) {
 }
 
 /// Properties whose names no header of HTTP can have.
-fn take_together(headers: &mut Headers) {
-    let Some(Value::Table(together)) = headers.get(carried::TOGETHER).cloned() else { return };
-    headers.remove(carried::TOGETHER);
-    for (name, value) in together.iter() {
+fn take_packed(headers: &mut Headers) {
+    let Some(Value::Table(packed)) = headers.get(carried::PACKED).cloned() else { return };
+    headers.remove(carried::PACKED);
+    for (name, value) in packed.iter() {
         let name = header_name(name.to_owned());
         if !headers.contains(&name) {
             headers.insert(name, value.clone());

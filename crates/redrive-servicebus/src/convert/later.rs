@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-/// Stands for "never": no clock overflows, and no process runs for so long.
+/// The duration that stands for "never": no clock overflows, and no process runs that long.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
-/// The last second of the year 9999, since 1970: neither a time of Service Bus nor one of HTTP can be later.
-const LATEST: Duration = Duration::from_secs(253_402_300_799);
+/// The last second of the year 9999, since 1970: neither Service Bus nor HTTP can represent a later time.
+const LATEST_ENQUEUE_TIME: Duration = Duration::from_secs(253_402_300_799);
 
 /// The time after this duration, by the clock of this process.
 pub(crate) fn later(now: Instant, by: Duration) -> Instant {
@@ -16,7 +16,7 @@ pub(crate) fn later(now: Instant, by: Duration) -> Instant {
 
 /// The enqueue time of a copy that waits.
 pub(crate) fn enqueue_time(now: SystemTime, wait: Duration) -> SystemTime {
-    let latest = SystemTime::UNIX_EPOCH + LATEST;
+    let latest = SystemTime::UNIX_EPOCH + LATEST_ENQUEUE_TIME;
     now.checked_add(wait).map_or(latest, |time| time.min(latest))
 }
 

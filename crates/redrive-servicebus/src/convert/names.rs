@@ -30,7 +30,7 @@ pub(crate) mod carried {
     pub(crate) const TIMESTAMP: &str = "x-servicebus-timestamp";
     pub(crate) const USER_ID: &str = "x-servicebus-user-id";
     /// A table of properties whose names no header can have.
-    pub(crate) const TOGETHER: &str = "x-servicebus-properties";
+    pub(crate) const PACKED: &str = "x-servicebus-properties";
 }
-/// Service Bus says so where a message has no time to live of its own.
-pub(super) const FOR_EVER: u32 = u32::MAX;
+/// The time to live, in milliseconds, that Service Bus reports for a message without one.
+pub(super) const NO_TTL_MILLIS: u32 = u32::MAX;

@@ -13,7 +13,8 @@ use serde_amqp::Value as Amqp;
 
 use super::body::WireMessage;
 use super::names::{
-    APP_ID, CLUSTER_ID, COPY_OF, FOR_EVER, PARTITION_KEY, PRIORITY, REPLY_TO_SESSION, SCHEDULED_AT, carried,
+    APP_ID, CLUSTER_ID, COPY_OF, NO_TTL_MILLIS, PARTITION_KEY, PRIORITY, REPLY_TO_SESSION, SCHEDULED_AT,
+    carried,
 };
 use super::{annotations, body};
 
@@ -73,7 +74,7 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
         header: Some(Header {
             durable: true,
             priority: properties.priority.map_or_else(Priority::default, Priority),
-            ttl: properties.expiration.map(|ttl| u32::try_from(ttl.as_millis()).unwrap_or(FOR_EVER)),
+            ttl: properties.expiration.map(|ttl| u32::try_from(ttl.as_millis()).unwrap_or(NO_TTL_MILLIS)),
             ..Header::default()
         }),
         delivery_annotations: None,

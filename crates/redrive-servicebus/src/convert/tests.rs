@@ -11,9 +11,9 @@ use serde_amqp::Value as Amqp;
 
 use super::annotations::ANNOTATIONS;
 use super::body::BODY;
-use super::changes::MAX_CHARS;
+use super::changes::MAX_TEXT_UNITS;
 use super::copy_id::copy_id;
-use super::incoming::FORGED;
+use super::incoming::FOREIGN_PREFIX;
 use super::names::{COPY_OF, PARTITION_KEY, PRIORITY, REPLY_TO_SESSION, SHELF};
 use super::values::{from_property, to_property};
 use super::*;
@@ -146,7 +146,7 @@ fn data(bytes: &[u8]) -> Body<Amqp> {
 fn copied(mut wire: WireMessage, times: u32) -> WireMessage {
     for hop in 1..=times {
         let found = incoming(wire);
-        let copy_id = found.message.id().map(|id| copy_id(id, hop, &found.source("orders")));
+        let copy_id = found.message.id().map(|id| copy_id(id, hop, &found.copy_source("orders")));
         wire = outgoing(&found.message, Outgoing { copy_id, enqueue_at: None });
     }
     wire
@@ -180,7 +180,7 @@ fn the_id_of_an_original_is_believed_on_copies_only() {
             assert_eq!(copy.body, data(b"text"), "{id} {times}");
             let found = incoming(copy).message;
             assert_eq!(found.id(), Some(&*id), "{times}");
-            let kept = found.headers().get(&format!("{FORGED}{COPY_OF}"));
+            let kept = found.headers().get(&format!("{FOREIGN_PREFIX}{COPY_OF}"));
             assert_eq!(kept, Some(&from_property(original.clone())), "it is carried on: {id} {times}");
         }
     }
@@ -280,7 +280,7 @@ fn no_header_schedules_a_copy_or_replaces_what_is_there() {
     let at = Value::Timestamp(Timestamp::from_unix_millis(i64::MAX));
     let forged = Value::Table(Headers::from_iter([(SCHEDULED_AT, at)]));
     let together = Value::Table(Headers::from_iter([("tenant", "red")]));
-    let mut message = full().with_header(ANNOTATIONS, forged).with_header(carried::TOGETHER, together);
+    let mut message = full().with_header(ANNOTATIONS, forged).with_header(carried::PACKED, together);
     message.headers_mut().insert(carried::USER_ID, Value::Bytes(Bytes::from_static(b"somebody")));
     let copy = copied(outgoing(&message, Outgoing::default()), 1);
     let annotations = copy.message_annotations.as_ref();
@@ -325,13 +325,13 @@ fn a_property_is_no_partition_key_however_often_it_is_copied() {
     let mut in_a_table = outgoing(&full(), Outgoing::default());
     let properties = &mut in_a_table.application_properties.as_mut().expect("there are properties").0;
     let table = [PARTITION_KEY, REPLY_TO_SESSION].map(|name| (name, Value::from("forged")));
-    properties.insert(carried::TOGETHER.into(), to_property(&Value::Table(Headers::from_iter(table))));
+    properties.insert(carried::PACKED.into(), to_property(&Value::Table(Headers::from_iter(table))));
     for (wire, times) in [(&wire, 1), (&wire, 2), (&in_a_table, 1), (&in_a_table, 2)] {
         let copy = copied(wire.clone(), times);
         assert_eq!(copy.message_annotations, None);
         assert_eq!(copy.properties.and_then(|properties| properties.reply_to_group_id), None);
         let properties = copy.application_properties.expect("there are properties").0;
-        assert!(properties.contains_key(&format!("{FORGED}{PARTITION_KEY}")), "it is carried on");
+        assert!(properties.contains_key(&format!("{FOREIGN_PREFIX}{PARTITION_KEY}")), "it is carried on");
     }
 }
 
@@ -339,6 +339,6 @@ fn a_property_is_no_partition_key_however_often_it_is_copied() {
 fn a_text_is_cut_as_dotnet_counts() {
     assert_eq!(cut("short"), "short");
     let long = "👋".repeat(5000);
-    assert_eq!(cut(&long).encode_utf16().count(), MAX_CHARS);
-    assert_eq!(cut(&format!("x{long}")).encode_utf16().count(), MAX_CHARS - 1);
+    assert_eq!(cut(&long).encode_utf16().count(), MAX_TEXT_UNITS);
+    assert_eq!(cut(&format!("x{long}")).encode_utf16().count(), MAX_TEXT_UNITS - 1);
 }

@@ -62,7 +62,7 @@ pub(crate) fn to_amqp(value: &Value) -> Amqp {
 }
 
 /// The one AMQP value that all of these bytes are.
-pub(crate) fn whole(bytes: &[u8]) -> Option<Amqp> {
+pub(crate) fn decode_all(bytes: &[u8]) -> Option<Amqp> {
     let mut rest = bytes;
     let value = serde_amqp::from_reader(&mut rest).ok()?;
     rest.is_empty().then_some(value)
@@ -103,7 +103,7 @@ fn as_opaque(value: &Amqp) -> Value {
 
 fn opaque(table: &Headers) -> Option<Amqp> {
     match table.get(OPAQUE) {
-        Some(Value::Bytes(encoded)) if table.len() == 1 => whole(encoded),
+        Some(Value::Bytes(encoded)) if table.len() == 1 => decode_all(encoded),
         _ => None,
     }
 }
@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn a_value_is_all_of_its_bytes_or_none() {
-        assert_eq!(whole(b"@"), Some(Amqp::Null));
-        assert_eq!(whole(b"@lost body text"), None);
-        assert_eq!(whole(b"@@"), None);
-        assert_eq!(whole(b""), None);
+        assert_eq!(decode_all(b"@"), Some(Amqp::Null));
+        assert_eq!(decode_all(b"@lost body text"), None);
+        assert_eq!(decode_all(b"@@"), None);
+        assert_eq!(decode_all(b""), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a transport can do with its options, and what is refused before the first message is taken.
+//! The facts of a transport, and the checks of its options before it receives the first message.
 
 use redrive_core::{
     Facts, HeaderLimit, InPlace, NativeDeadLetter, Needs, OpenError, TransportError, TransportErrorKind,
@@ -8,33 +8,33 @@ use redrive_transport::header_size;
 use super::{Backend, Options, ReceiveMode};
 use crate::entity::Entity;
 
-/// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
+/// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, and encoding adds a little.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
 
-/// The fewest deliveries with which the death of a process costs no other message its handler: the layers stay one below the
-/// broker's limit, and turn away what is handed out once more.
-const LEAST_DELIVERY_COUNT: u32 = 3;
+/// The smallest `MaxDeliveryCount` with which the crash of a process keeps no other message from its handler: the layers stay one below
+/// the broker's limit, and reject a message that is delivered once more.
+const MIN_DELIVERY_COUNT: u32 = 3;
 
-/// The most sessions that are held over one connection: Azure allows 5000 links on it, and others are needed too.
-const MOST_SESSIONS: usize = 4000;
+/// The most sessions that are held over one connection: Azure allows 5000 links on it, and other links are needed too.
+const MAX_SESSIONS: usize = 4000;
 
 impl Options {
-    /// Refuses what can be refused without asking the broker. `entity_path`: the entity that the connection string is for, if it is
-    /// for one only.
+    /// Refuses options that contradict each other, without asking the broker. `entity_path` is the entity of a connection string that is
+    /// for one entity only.
     pub(crate) fn check(&self, entity_path: Option<&str>) -> Result<(), TransportError> {
         let entity = &self.entity;
         #[cfg(feature = "rest")]
         self.check_rest()?;
         if self.backend == Backend::Amqp && self.dead_letter_queue.is_some() {
             return Err(refused(format!(
-                "`dead_letter_queue` is for the REST API only: by AMQP dead letters of `{entity}` go to its own dead-letter queue; \
+                "`dead_letter_queue` is for the REST API only: with AMQP, dead letters of `{entity}` go to its own dead-letter queue; \
                  leave it out"
             )));
         }
         if self.receive_mode == ReceiveMode::ReceiveAndDelete {
             return Err(refused(format!(
-                "`{entity}` cannot be consumed by `ReceiveAndDelete`: a message would be gone when its handler fails or the \
-                 process dies; leave `ReceiveMode::PeekLock`"
+                "`{entity}` cannot be consumed with `ReceiveAndDelete`: a message would be gone when its handler fails or the \
+                 process crashes; use `ReceiveMode::PeekLock`"
             )));
         }
         if let Some(path) = entity_path
@@ -42,14 +42,14 @@ impl Options {
             && !matches!(entity, Entity::Subscription { topic, .. } if path.eq_ignore_ascii_case(topic))
         {
             return Err(refused(format!(
-                "the connection string is for the entity `{path}` only, and `{entity}` is to be consumed: use the connection \
+                "the connection string is for the entity `{path}` only, and the options consume `{entity}`: use the connection \
                  string of the namespace, or that of `{entity}`"
             )));
         }
-        if self.sessions.is_some() && self.intakes() > MOST_SESSIONS {
+        if self.sessions.is_some() && self.intakes() > MAX_SESSIONS {
             return Err(refused(format!(
-                "`{entity}` is to be consumed by {} sessions at a time, and one connection carries {MOST_SESSIONS} at most: \
-                 lower `Sessions::concurrent`, and run more processes",
+                "the options consume {} sessions of `{entity}` at a time, and one connection carries {MAX_SESSIONS} at most: lower \
+                 `Sessions::concurrent`, and run more processes",
                 self.intakes()
             )));
         }
@@ -57,8 +57,8 @@ impl Options {
             && count < sessions.concurrent
         {
             return Err(refused(format!(
-                "`{entity}` is to be consumed by {} sessions at a time with one message each, and `prefetch_count` allows \
-                 {count} messages in flight: leave `prefetch_count` away, or say `Sessions::concurrent({count})`",
+                "the options consume {} sessions of `{entity}` at a time with one message each, and `prefetch_count` allows {count} \
+                 messages in flight: remove `prefetch_count`, or set `Sessions::concurrent({count})`",
                 sessions.concurrent
             )));
         }
@@ -66,8 +66,8 @@ impl Options {
             && hold > longest
         {
             return Err(refused(format!(
-                "`hold_lock_up_to` asks for {}, but a lock of `{entity}` is renewed for {} only: raise `max_lock_renewal`, or \
-                 lower `hold_lock_up_to`",
+                "`hold_lock_up_to` is {}, but a lock of `{entity}` is renewed for {} only: raise `max_lock_renewal`, or lower \
+                 `hold_lock_up_to`",
                 humantime::format_duration(hold),
                 humantime::format_duration(longest),
             )));
@@ -75,14 +75,14 @@ impl Options {
         Ok(())
     }
 
-    /// Refuses what cannot be done for these needs.
+    /// Refuses needs that the transport cannot meet.
     pub(crate) fn check_needs(&self, needs: &Needs) -> Result<(), OpenError> {
         let mut unmet = needs.unmet(&self.entity.path(), &self.facts());
         unmet.extend(self.unmet(needs));
         if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
     }
 
-    /// The needs that cannot be met, beside those that the facts tell: one sentence each, with what to do.
+    /// Returns the unmet needs that the facts do not show: one sentence each, with what to do.
     pub(crate) fn unmet(&self, needs: &Needs) -> Vec<String> {
         let mut unmet = Vec::from_iter(self.unmet_in_sessions(needs));
         unmet.extend(self.unmet_by_delivery_count(needs));
@@ -102,12 +102,12 @@ impl Options {
         unmet
     }
 
-    /// In a session each attempt is a delivery of the same message, and one must be left for the death of a process.
+    /// Refuses too many attempts in sessions: each attempt is a delivery of the same message, and one delivery must be left for a crash.
     fn unmet_in_sessions(&self, needs: &Needs) -> Option<String> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
         let attempts = needs.attempts.filter(|&attempts| self.sessions.is_some() && attempts >= limit)?;
         let asked = match attempts {
-            u32::MAX => "without an end that is known".to_owned(),
+            u32::MAX => "without a known limit".to_owned(),
             attempts => format!("{attempts} times"),
         };
         Some(format!(
@@ -117,26 +117,26 @@ impl Options {
         ))
     }
 
-    /// Where nobody chose how many deliveries are allowed: of two, one would be for the handler, and everything that a dead
-    /// process had in flight would be turned away unhandled.
+    /// Refuses a `MaxDeliveryCount` below 3 if nobody set the limit of deliveries. Of two deliveries, the handler would get only one:
+    /// everything that a crashed process had in flight would be rejected without being handled.
     fn unmet_by_delivery_count(&self, needs: &Needs) -> Option<String> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
         let gives_way = needs.deliveries.is_some() && needs.deliveries_give_way;
-        (gives_way && limit < LEAST_DELIVERY_COUNT).then(|| {
+        (gives_way && limit < MIN_DELIVERY_COUNT).then(|| {
             format!(
-                "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a dead process \
-                 had in flight would be dead-lettered as its killer, unhandled; raise it to {LEAST_DELIVERY_COUNT} or more"
+                "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a crashed process had in \
+                 flight would be dead-lettered, unhandled, as the suspected cause; raise it to {MIN_DELIVERY_COUNT} or more"
             )
         })
     }
 
-    /// A warning for the log when the transport is opened. It refuses nothing: somebody chose this setting.
+    /// Returns a warning for the log when the transport is opened. The setting is accepted, because somebody chose it.
     pub(crate) fn warning(&self) -> Option<String> {
         let limit = self.max_delivery_count;
-        (limit < LEAST_DELIVERY_COUNT).then(|| {
+        (limit < MIN_DELIVERY_COUNT).then(|| {
             format!(
-                "MaxDeliveryCount is {limit}: what a dead process had in flight may be dead-lettered with its killer; raise it to \
-                 {LEAST_DELIVERY_COUNT} or more"
+                "MaxDeliveryCount is {limit}: messages that a crashed process had in flight may be dead-lettered together with the one that \
+                 caused the crash; raise it to {MIN_DELIVERY_COUNT} or more"
             )
         })
     }
@@ -152,7 +152,7 @@ impl Options {
         }
         if self.sessions.is_some() {
             facts.delays.longest = Some(self.longest_rest());
-            // A session that ends with its connection, as with that of a dead process, counts nothing.
+            // A session that ends with its connection, for example in a crash, counts no delivery.
             facts.counting.deliveries = false;
         }
         #[cfg(feature = "rest")]

@@ -13,17 +13,17 @@ use super::session::Session;
 use crate::convert::Incoming;
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
-use crate::receipt::{InFlight, Locked, Receipt};
+use crate::receipt::{InFlightCount, Locked, Receipt};
 use crate::settle::dead_letter::{DeadLetterText, dead_letter};
 use crate::shared::Shared;
-use crate::wire::{Handle, InSession, Tag};
+use crate::wire::{Handle, SessionRef, Tag};
 
 /// The dead-letter reason of a message that cannot be read.
 const UNDECODABLE: &str = "UndecodableMessage";
 
 /// One of the entities that a transport takes deliveries from.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct ConsumedEntity {
     pub(crate) shared: Arc<Shared>,
     pub(crate) entity: Entity,
     pub(crate) path: Arc<str>,
@@ -32,12 +32,12 @@ pub(crate) struct Origin {
 }
 
 /// What an intake knows of a message that it took.
-pub(crate) struct Taken {
+pub(crate) struct ArrivalContext {
     pub(crate) lock: Uuid,
     pub(crate) tag: Tag,
     pub(crate) handle: Arc<dyn Handle>,
     pub(crate) lost: Arc<LossSignal>,
-    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) in_flight: Arc<InFlightCount>,
     pub(crate) session: Option<Arc<Session>>,
     pub(crate) counts: Counts,
 }
@@ -45,19 +45,19 @@ pub(crate) struct Taken {
 /// What the counts of the broker say of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
-    pub(crate) handed_out: u32,
+    pub(crate) broker_delivery_count: u32,
     pub(crate) failed_in_place: u32,
 }
 
-impl Origin {
+impl ConsumedEntity {
     pub(crate) fn new(shared: Arc<Shared>, entity: Entity, max_wait_time: Option<Duration>) -> Self {
         let path = entity.path().into();
         Self { shared, entity, path, max_wait_time }
     }
 
     /// Hands a message on to the consumer.
-    pub(crate) fn hand_on(&self, incoming: Incoming, taken: Taken, source: &Source) {
-        let Taken { lock, tag, handle, lost, in_flight, session, counts } = taken;
+    pub(crate) fn deliver(&self, incoming: Incoming, taken: ArrivalContext, source: &Source) {
+        let ArrivalContext { lock, tag, handle, lost, in_flight, session, counts } = taken;
         let receipt = Receipt::new(Locked {
             shared: Arc::clone(&self.shared),
             entity: Arc::clone(&self.path),
@@ -85,12 +85,12 @@ impl Origin {
             .enqueued_at(incoming.enqueued_at)
             .with_broker_number(incoming.sequence_number.cast_unsigned())
             .published_to(topic, Arc::clone(&self.path))
-            .with_broker_delivery_count(counts.handed_out)
+            .with_broker_delivery_count(counts.broker_delivery_count)
             .failed_in_place(counts.failed_in_place)
     }
 
     /// Dead-letters a message that cannot be read: nobody can handle it, and it would come again until the broker gives it up.
-    pub(crate) async fn dead_letter_undecodable(&self, lock: Uuid, why: &str, session: Option<&InSession>) {
+    pub(crate) async fn dead_letter_undecodable(&self, lock: Uuid, why: &str, session: Option<&SessionRef>) {
         warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
         let text = DeadLetterText::new(UNDECODABLE, why);
         let settled = dead_letter(&self.shared.connection, &self.path, lock, session, text).await;

@@ -6,34 +6,34 @@ use redrive_transport::{Backoff, LossSignal};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::arrival::{Counts, Origin, Taken, is_lasting};
+use super::arrival::{ArrivalContext, ConsumedEntity, Counts, is_lasting};
 use super::inbox::Source;
-use super::locks::Held;
+use super::locks::RenewedLock;
 use crate::connection::LONGEST_BACKOFF;
 use crate::error::WireError;
-use crate::receipt::InFlight;
+use crate::receipt::InFlightCount;
 use crate::wire::{Arrived, Wire, WireReceiver};
 
 /// Takes deliveries from one of the entities that a transport reads.
 pub(crate) struct Intake {
-    origin: Origin,
+    consumed: ConsumedEntity,
     source: Source,
     backoff: Backoff,
     retired: Vec<Retired>,
 }
 
 /// A link that hands out nothing more. What it handed out can be given back on it until it is closed.
-pub(crate) type Retired = (Arc<InFlight>, Box<dyn WireReceiver>);
+pub(crate) type Retired = (Arc<InFlightCount>, Box<dyn WireReceiver>);
 
 /// Why taking from a link ended.
-enum End {
-    Asked,
+enum LinkEnd {
+    Requested,
     Interrupted(WireError),
 }
 
 impl Intake {
-    pub(crate) fn new(origin: Origin, source: Source) -> Self {
-        Self { origin, source, backoff: Backoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
+    pub(crate) fn new(consumed: ConsumedEntity, source: Source) -> Self {
+        Self { consumed, source, backoff: Backoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
     }
 
     /// Takes deliveries until the transport is closed. Answers the links of deliveries that are still in flight: these can be given
@@ -43,24 +43,24 @@ impl Intake {
             self.close_emptied().await;
             let began = Instant::now();
             match self.take(limit).await {
-                Ok(End::Asked) => {}
-                Ok(End::Interrupted(error)) => {
+                Ok(LinkEnd::Requested) => {}
+                Ok(LinkEnd::Interrupted(error)) => {
                     if began.elapsed() > LONGEST_BACKOFF {
                         self.backoff.reset();
                     }
-                    self.origin.shared.locks.tell_interruption();
-                    warn!(entity = %self.origin.path, %error, "interrupted; attaching again");
-                    self.tell_interrupted(error);
+                    self.consumed.shared.locks.signal_interruption();
+                    warn!(entity = %self.consumed.path, %error, "interrupted; attaching again");
+                    self.signal_disconnected(error);
                     self.back_off(limit).await;
                 }
                 Err(error) if is_lasting(&error) => {
-                    self.source.fail(error.into_error(&format!("receiving from `{}`", self.origin.path)));
+                    self.source.fail(error.into_error(&format!("receiving from `{}`", self.consumed.path)));
                     // Until the limit is set again.
                     self.source.changed().await;
                 }
                 Err(error) => {
-                    warn!(entity = %self.origin.path, %error, "cannot attach; trying again");
-                    self.tell_interrupted(error);
+                    warn!(entity = %self.consumed.path, %error, "cannot attach; trying again");
+                    self.signal_disconnected(error);
                     self.back_off(limit).await;
                 }
             }
@@ -69,9 +69,9 @@ impl Intake {
         self.retired
     }
 
-    fn tell_interrupted(&self, error: WireError) {
-        let error = error.into_error(&format!("receiving from `{}`", self.origin.path));
-        self.origin.shared.locks.tell_connection(Err(error));
+    fn signal_disconnected(&self, error: WireError) {
+        let error = error.into_error(&format!("receiving from `{}`", self.consumed.path));
+        self.consumed.shared.locks.signal_connection(Err(error));
     }
 
     /// Waits after a failure. Another wish ends the wait.
@@ -83,28 +83,28 @@ impl Intake {
         }
     }
 
-    async fn take(&mut self, limit: u32) -> Result<End, WireError> {
+    async fn take(&mut self, limit: u32) -> Result<LinkEnd, WireError> {
         let mut wishes = self.source.wishes();
         let wire = tokio::select! {
-            wire = self.origin.shared.connection.connection() => wire?,
-            () = wishes.other_than(limit) => return Ok(End::Asked),
+            wire = self.consumed.shared.connection.connection() => wire?,
+            () = wishes.other_than(limit) => return Ok(LinkEnd::Requested),
         };
-        let mut receiver = wire.receiver(&self.origin.path).await?;
-        let in_flight = Arc::new(InFlight::default());
-        if let Some(longest) = self.origin.max_wait_time {
-            receiver.wait_at_most(longest);
+        let mut receiver = wire.receiver(&self.consumed.path).await?;
+        let in_flight = Arc::new(InFlightCount::default());
+        if let Some(longest) = self.consumed.max_wait_time {
+            receiver.set_max_wait(longest);
         }
         receiver.allow(limit).await?;
-        info!(entity = %self.origin.path, limit, "attached");
-        self.origin.shared.locks.tell_connection(Ok(()));
+        info!(entity = %self.consumed.path, limit, "attached");
+        self.consumed.shared.locks.signal_connection(Ok(()));
         // Credit is given again once more than this many deliveries are settled, not for each.
-        let settled_unsaid = limit / 8;
+        let credit_threshold = limit / 8;
         let mut taken: u32 = 0;
-        let mut settled_said: u32 = 0;
+        let mut settled_reported: u32 = 0;
         let end = loop {
             tokio::select! {
                 biased;
-                () = wishes.other_than(limit) => break End::Asked,
+                () = wishes.other_than(limit) => break LinkEnd::Requested,
                 arrived = receiver.next() => match arrived {
                     Ok(arrived) => {
                         // Not at the attaching: a link that is detached at once, again and again, is no success.
@@ -112,59 +112,59 @@ impl Intake {
                         taken = taken.wrapping_add(1);
                         self.accept(arrived, &in_flight, &*receiver);
                     }
-                    Err(error) => break End::Interrupted(error),
+                    Err(error) => break LinkEnd::Interrupted(error),
                 },
                 () = in_flight.freed.notified() => {
                     let settled = taken.wrapping_sub(in_flight.count());
-                    if settled.wrapping_sub(settled_said) > settled_unsaid {
-                        settled_said = settled;
+                    if settled.wrapping_sub(settled_reported) > credit_threshold {
+                        settled_reported = settled;
                         receiver.allow(limit.saturating_sub(in_flight.count())).await?;
                     }
                 }
-                () = wire.ended() => break End::Interrupted(WireError::interrupted("the connection ended")),
+                () = wire.ended() => break LinkEnd::Interrupted(WireError::interrupted("the connection ended")),
             }
         };
         match end {
-            End::Asked => {
+            LinkEnd::Requested => {
                 self.drain(&*wire, &mut *receiver, &in_flight).await;
                 self.retired.push((in_flight, receiver));
-                Ok(End::Asked)
+                Ok(LinkEnd::Requested)
             }
-            End::Interrupted(error) if is_lasting(&error) => Err(error),
+            LinkEnd::Interrupted(error) if is_lasting(&error) => Err(error),
             interrupted => Ok(interrupted),
         }
     }
 
     /// Has the broker hand out nothing more, and takes what it handed out.
-    async fn drain(&self, wire: &dyn Wire, receiver: &mut dyn WireReceiver, in_flight: &Arc<InFlight>) {
+    async fn drain(&self, wire: &dyn Wire, receiver: &mut dyn WireReceiver, in_flight: &Arc<InFlightCount>) {
         if receiver.drain().await.is_err() {
             return;
         }
         // The client library does not say when the drain is done. The answer to this request comes after it.
-        let _ = wire.peek(&self.origin.path, i64::MAX, 1).await;
+        let _ = wire.peek(&self.consumed.path, i64::MAX, 1).await;
         while let Some(Ok(arrived)) = receiver.next_now() {
             self.accept(arrived, in_flight, receiver);
         }
     }
 
-    fn accept(&self, arrived: Arrived, in_flight: &Arc<InFlight>, receiver: &dyn WireReceiver) {
+    fn accept(&self, arrived: Arrived, in_flight: &Arc<InFlightCount>, receiver: &dyn WireReceiver) {
         let Arrived { lock, tag, message } = arrived;
         let incoming = match message {
             Ok(incoming) => *incoming,
             Err(why) => {
-                let (origin, in_flight) = (self.origin.clone(), Arc::clone(in_flight));
+                let (consumed, in_flight) = (self.consumed.clone(), Arc::clone(in_flight));
                 tokio::spawn(async move {
-                    origin.dead_letter_undecodable(lock, &why, None).await;
+                    consumed.dead_letter_undecodable(lock, &why, None).await;
                     // It has no receipt that would do this, and without it no credit is given again.
                     in_flight.freed.notify_one();
                 });
                 return;
             }
         };
-        let (options, locks) = (&self.origin.shared.options, &self.origin.shared.locks);
+        let (options, locks) = (&self.consumed.shared.options, &self.consumed.shared.locks);
         let (handle, lost) = (receiver.handle(), Arc::<LossSignal>::default());
-        let held = Held::new(
-            Arc::clone(&self.origin.path),
+        let held = RenewedLock::new(
+            Arc::clone(&self.consumed.path),
             (tag.clone(), Arc::clone(&handle), Arc::clone(&lost)),
             incoming.sequence_number,
             incoming.locked_until,
@@ -172,17 +172,17 @@ impl Intake {
         );
         let count = incoming.delivery_count;
         let counts = Counts {
-            handed_out: count.saturating_add(1),
+            broker_delivery_count: count.saturating_add(1),
             failed_in_place: if options.hold_lock_up_to.is_some() { count } else { 0 },
         };
         let in_flight = Arc::clone(in_flight);
-        let taken = Taken { lock, tag, handle, lost, in_flight, session: None, counts };
+        let taken = ArrivalContext { lock, tag, handle, lost, in_flight, session: None, counts };
         if count > 0 {
             // An earlier delivery of it, if it is still in flight, is lost.
-            locks.lose_earlier(&self.origin.path, incoming.sequence_number);
+            locks.lose_earlier(&self.consumed.path, incoming.sequence_number);
         }
         locks.enter(lock, held);
-        self.origin.hand_on(incoming, taken, &self.source);
+        self.consumed.deliver(incoming, taken, &self.source);
     }
 
     /// Closes links of which nothing is in flight any more.

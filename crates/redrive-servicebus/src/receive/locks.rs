@@ -18,19 +18,19 @@ use crate::convert::later::later;
 use crate::error::Refusal;
 use crate::wire::{Handle, Tag};
 
-/// How many locks are renewed by one request.
-const AT_ONCE: usize = 100;
-/// The duration of a lock if the broker does not tell it: the shortest that Azure has.
-const UNKNOWN: Duration = Duration::from_secs(5);
-/// The least time to wait for the broker's answer when a lock has run out by our clock: the clocks may differ.
-const LEAST: Duration = Duration::from_secs(1);
-/// The wait before the next attempt after a failed request.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The most locks that one request renews.
+const LOCKS_PER_REQUEST: usize = 100;
+/// The assumed duration of a lock if the broker does not report it: the shortest that Azure allows.
+pub(crate) const ASSUMED_LOCK_DURATION: Duration = Duration::from_secs(5);
+/// The minimum time to wait for the broker's answer when a lock has expired by the local clock: the clocks may differ.
+const MIN_EXPIRY_WAIT: Duration = Duration::from_secs(1);
+/// The wait before the next attempt to renew a lock.
+pub(super) const RENEWAL_RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// The locks of all deliveries in flight, and whom to tell when deliveries are lost.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    held: Mutex<HashMap<Uuid, Held>>,
+    held: Mutex<HashMap<Uuid, RenewedLock>>,
     changed: Notify,
     /// The consumer, once the transport is open.
     signals: OnceLock<Signals>,
@@ -38,7 +38,7 @@ pub(crate) struct Locks {
 
 /// A lock, and how to give its message back.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct RenewedLock {
     pub(crate) entity: Arc<str>,
     pub(crate) tag: Tag,
     pub(crate) handle: Arc<dyn Handle>,
@@ -51,7 +51,7 @@ pub(crate) struct Held {
     renew_until: Instant,
 }
 
-impl Held {
+impl RenewedLock {
     pub(crate) fn new(
         entity: Arc<str>,
         (tag, handle, lost): (Tag, Arc<dyn Handle>, Arc<LossSignal>),
@@ -69,7 +69,7 @@ impl Held {
             sequence_number,
             renew_at: now + lasts / 2,
             renewing: false,
-            runs_out: now + lasts.max(LEAST),
+            runs_out: now + lasts.max(MIN_EXPIRY_WAIT),
             renew_until: later(now, longest_renewal),
         }
     }
@@ -87,13 +87,13 @@ impl Held {
 
 impl Locks {
     /// From now on losses are told to the consumer.
-    pub(crate) fn tell(&self, signals: Signals) {
+    pub(crate) fn set_signals(&self, signals: Signals) {
         // A transport is opened once.
         let _ = self.signals.set(signals);
     }
 
     /// Tells whether deliveries can be taken. Of several intakes the last word counts: each tries again until it succeeds.
-    pub(crate) fn tell_connection(&self, connection: Result<(), TransportError>) {
+    pub(crate) fn signal_connection(&self, connection: Result<(), TransportError>) {
         if let Some(signals) = self.signals.get() {
             signals.send_connection(connection);
         }
@@ -101,13 +101,13 @@ impl Locks {
 
     /// Tells that deliveries in flight were lost, and come again. They have numbers of the broker: nobody needs to know which of
     /// them were never received.
-    pub(crate) fn tell_interruption(&self) {
+    pub(crate) fn signal_interruption(&self) {
         if let Some(signals) = self.signals.get() {
             signals.send(Signal::Interrupted { unreceived: Vec::new() });
         }
     }
 
-    pub(crate) fn enter(&self, lock: Uuid, held: Held) {
+    pub(crate) fn enter(&self, lock: Uuid, held: RenewedLock) {
         self.held().insert(lock, held);
         self.changed.notify_one();
     }
@@ -118,7 +118,7 @@ impl Locks {
     }
 
     /// Removes all, and tells their deliveries that they are lost.
-    pub(crate) fn take_all(&self) -> Vec<(Uuid, Held)> {
+    pub(crate) fn take_all(&self) -> Vec<(Uuid, RenewedLock)> {
         let all: Vec<_> = self.held().drain().collect();
         for (_, held) in &all {
             held.lost.send();
@@ -128,7 +128,7 @@ impl Locks {
 
     /// The message was delivered again: an earlier delivery of it is lost.
     pub(crate) fn lose_earlier(&self, entity: &str, sequence_number: i64) {
-        let is_it = |held: &Held| held.sequence_number == sequence_number && &*held.entity == entity;
+        let is_it = |held: &RenewedLock| held.sequence_number == sequence_number && &*held.entity == entity;
         let earlier: Vec<_> = {
             let all = self.held();
             all.iter().filter(|(_, held)| is_it(held)).map(|(lock, _)| *lock).collect()
@@ -142,14 +142,14 @@ impl Locks {
     pub(crate) async fn keep(&self, connection: &ReconnectingConnection) {
         let mut renewals = FuturesUnordered::new();
         loop {
-            let next = self.held().values().map(Held::due_at).min();
+            let next = self.held().values().map(RenewedLock::due_at).min();
             tokio::select! {
                 () = self.changed.notified() => {}
                 Some(()) = renewals.next() => {}
                 // An answer that does not come must not keep the others from being renewed, nor from being lost.
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     for (entity, locks) in self.take_due(Instant::now()) {
-                        let some = locks.chunks(AT_ONCE).map(|some| (Arc::clone(&entity), some.to_vec()));
+                        let some = locks.chunks(LOCKS_PER_REQUEST).map(|some| (Arc::clone(&entity), some.to_vec()));
                         renewals.extend(some.map(|(entity, some)| async move {
                             self.renew(connection, &entity, &some).await;
                         }));
@@ -211,7 +211,7 @@ impl Locks {
             let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), Some(until)));
             held.renew_at = now + lasts / 2;
             held.renewing = false;
-            held.runs_out = now + lasts.max(LEAST);
+            held.runs_out = now + lasts.max(MIN_EXPIRY_WAIT);
         }
     }
 
@@ -224,7 +224,7 @@ impl Locks {
                 drop(all);
                 self.lose(lock);
             } else {
-                held.renew_at = (now + AGAIN).min(held.runs_out);
+                held.renew_at = (now + RENEWAL_RETRY_WAIT).min(held.runs_out);
                 held.renewing = false;
             }
         }
@@ -234,7 +234,7 @@ impl Locks {
         let lost = self.held().remove(lock);
         if let Some(held) = lost {
             // Before the loss signal: whoever receives that may ask at once.
-            self.tell_interruption();
+            self.signal_interruption();
             held.lost.send();
             if Instant::now() < held.renew_until {
                 debug!(%lock, entity = %held.entity, "a lock was lost: its message comes again");
@@ -247,7 +247,7 @@ impl Locks {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Uuid, Held>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<Uuid, RenewedLock>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -256,7 +256,7 @@ impl Locks {
 pub(crate) fn lasts(now: SystemTime, until: Option<SystemTime>) -> Duration {
     match until {
         Some(until) => until.duration_since(now).unwrap_or_default().max(Duration::from_millis(100)),
-        None => UNKNOWN,
+        None => ASSUMED_LOCK_DURATION,
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
     fn a_lock_lasts_as_long_as_the_broker_says() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         assert_eq!(lasts(now, Some(now + Duration::from_secs(30))), Duration::from_secs(30));
-        assert_eq!(lasts(now, None), UNKNOWN);
+        assert_eq!(lasts(now, None), ASSUMED_LOCK_DURATION);
         // The clocks differ: it is tried at once, and not for ever without a pause.
         assert_eq!(lasts(now, Some(now - Duration::from_secs(30))), Duration::from_millis(100));
     }

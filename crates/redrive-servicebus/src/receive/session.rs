@@ -11,39 +11,36 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::locks::lasts;
+use super::locks::{RENEWAL_RETRY_WAIT, lasts};
 use crate::convert::Incoming;
 use crate::convert::later::later;
-use crate::wire::{InSession, Wire};
+use crate::wire::{SessionRef, Wire};
 
-/// The wait before the next attempt to renew a lock, and before the next look whether it may be renewed.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// How much longer a lock may hold by the broker's clock than by ours. When a lock runs out, the broker ends the link and counts the
-/// message in flight. A session that is released before that is not counted, and a message that always takes too long would come
-/// again forever.
-const GRACE: Duration = Duration::from_secs(5);
+/// The time by which a lock may last longer by the broker's clock than by the local one. When a lock expires, the broker ends the link
+/// and counts the message in flight. Releasing the session earlier is not counted: a message that always takes too long would be
+/// redelivered forever.
+const EXPIRY_GRACE: Duration = Duration::from_secs(5);
 
 /// A session that is held. Its lock covers all of its messages: if it is lost, they are lost too.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) place: InSession,
+    pub(crate) reference: SessionRef,
     pub(crate) lost: Arc<LossSignal>,
     gone: Notify,
-    hand: Mutex<Hand>,
+    current: Mutex<CurrentDelivery>,
     freed: Notify,
 }
 
 /// The one message that may be in flight, and what it left behind.
 #[derive(Debug, Default)]
-struct Hand {
+struct CurrentDelivery {
     since: Option<Instant>,
-    left: Left,
+    follow_up: FollowUp,
 }
 
 /// What must be so before the next message is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct FollowUp {
     /// Its receipt was dropped: it has yet to be given back, or what follows would come first.
     pub(crate) give_back: Option<Uuid>,
     /// It waits at the head of the session for its next attempt.
@@ -51,39 +48,39 @@ pub(crate) struct Left {
 }
 
 impl Session {
-    pub(crate) fn new(place: InSession) -> Self {
+    pub(crate) fn new(reference: SessionRef) -> Self {
         Self {
-            place,
+            reference,
             lost: Arc::default(),
             gone: Notify::new(),
-            hand: Mutex::default(),
+            current: Mutex::default(),
             freed: Notify::new(),
         }
     }
 
     /// Notes that a message of it is in flight.
     pub(crate) fn take(&self) {
-        *self.hand() = Hand { since: Some(Instant::now()), left: Left::default() };
+        *self.current() = CurrentDelivery { since: Some(Instant::now()), follow_up: FollowUp::default() };
     }
 
     /// The message was given back with the next attempt written on it: nothing is asked for until its wait is over.
     pub(crate) fn rest(&self, wait: Duration) {
-        self.hand().left.rest_until = Some(later(Instant::now(), wait));
+        self.current().follow_up.rest_until = Some(later(Instant::now(), wait));
     }
 
     /// Notes that the message is no longer in flight, and whether it must be given back. May be called in any thread.
     pub(crate) fn free(&self, give_back: Option<Uuid>) {
-        let mut hand = self.hand();
-        hand.since = None;
-        hand.left.give_back = give_back;
-        drop(hand);
+        let mut current = self.current();
+        current.since = None;
+        current.follow_up.give_back = give_back;
+        drop(current);
         self.freed.notify_one();
     }
 
     /// Waits until the message is no longer in flight.
-    pub(crate) async fn freed(&self) -> Left {
+    pub(crate) async fn freed(&self) -> FollowUp {
         self.freed.notified().await;
-        std::mem::take(&mut self.hand().left)
+        std::mem::take(&mut self.current().follow_up)
     }
 
     /// Notes that its lock is lost, and with it the message in flight.
@@ -109,19 +106,19 @@ impl Session {
         loop {
             sleep_until(lock.renew_at).await;
             let now = Instant::now();
-            if self.held_since().is_some_and(|since| now.duration_since(since) >= longest) {
-                debug!(%entity, session = %self.place.id, "a delivery takes longer than `max_lock_renewal`: its session is not renewed");
-                lock.renew_at = (now + AGAIN).min(lock.runs_out);
+            if self.in_flight_since().is_some_and(|since| now.duration_since(since) >= longest) {
+                debug!(%entity, session = %self.reference.id, "a delivery takes longer than `max_lock_renewal`: its session is not renewed");
+                lock.renew_at = (now + RENEWAL_RETRY_WAIT).min(lock.runs_out);
             } else {
-                match wire.renew_session(&entity, &self.place).await {
+                match wire.renew_session(&entity, &self.reference).await {
                     Ok(until) => {
                         lock = Lock::until(Some(until));
                         continue;
                     }
                     Err(error) if error.is_lock_lost() => return self.lose(),
                     Err(error) => {
-                        warn!(%entity, session = %self.place.id, %error, "the lock of a session could not be renewed");
-                        lock.renew_at = (Instant::now() + AGAIN).min(lock.runs_out);
+                        warn!(%entity, session = %self.reference.id, %error, "the lock of a session could not be renewed");
+                        lock.renew_at = (Instant::now() + RENEWAL_RETRY_WAIT).min(lock.runs_out);
                     }
                 }
             }
@@ -131,12 +128,12 @@ impl Session {
         }
     }
 
-    fn held_since(&self) -> Option<Instant> {
-        self.hand().since
+    fn in_flight_since(&self) -> Option<Instant> {
+        self.current().since
     }
 
-    fn hand(&self) -> MutexGuard<'_, Hand> {
-        self.hand.lock().unwrap_or_else(PoisonError::into_inner)
+    fn current(&self) -> MutexGuard<'_, CurrentDelivery> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -148,13 +145,13 @@ pub(crate) struct HeldSession {
 
 impl HeldSession {
     pub(crate) fn begin(
-        place: InSession,
+        reference: SessionRef,
         wire: &Arc<dyn Wire>,
         path: &Arc<str>,
         locked_until: Option<SystemTime>,
         longest: Duration,
     ) -> Self {
-        let session = Arc::new(Session::new(place));
+        let session = Arc::new(Session::new(reference));
         let (kept, wire, path) = (Arc::clone(&session), Arc::clone(wire), Arc::clone(path));
         Self { session, keeper: tokio::spawn(kept.keep(wire, path, locked_until, longest)) }
     }
@@ -169,7 +166,7 @@ impl Drop for HeldSession {
 
 /// How long a message has yet to wait that was given back to wait, and comes early: its session was let go meanwhile. Only
 /// where this adapter itself wrote it on this message: a publisher could hold up the session.
-pub(crate) fn early(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
+pub(crate) fn remaining_wait(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
     if incoming.counted_before() == 0 {
         return None;
     }
@@ -184,7 +181,7 @@ struct Lock {
 impl Lock {
     fn until(until: Option<SystemTime>) -> Self {
         let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), until));
-        Self { renew_at: now + lasts / 2, runs_out: now + lasts + GRACE }
+        Self { renew_at: now + lasts / 2, runs_out: now + lasts + EXPIRY_GRACE }
     }
 }
 
@@ -208,10 +205,10 @@ mod tests {
     fn only_what_was_given_back_to_wait_is_early() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
         let soon = "2020-01-01T00:00:05Z";
-        assert_eq!(early(&incoming("7:1", soon), now), Some(Duration::from_secs(5)));
-        assert_eq!(early(&incoming("8:1", soon), now), None, "it was written on another message");
-        assert_eq!(early(&incoming("7:3", soon), now), None, "it was not given back so often");
-        assert_eq!(early(&incoming("7:1", "2019-12-31T23:59:59Z"), now), None, "its wait is over");
-        assert_eq!(early(&incoming("7:1", "soon"), now), None);
+        assert_eq!(remaining_wait(&incoming("7:1", soon), now), Some(Duration::from_secs(5)));
+        assert_eq!(remaining_wait(&incoming("8:1", soon), now), None, "it was written on another message");
+        assert_eq!(remaining_wait(&incoming("7:3", soon), now), None, "it was not given back so often");
+        assert_eq!(remaining_wait(&incoming("7:1", "2019-12-31T23:59:59Z"), now), None, "its wait is over");
+        assert_eq!(remaining_wait(&incoming("7:1", "soon"), now), None);
     }
 }

@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use super::arrival::{Counts, Origin, Taken, is_lasting};
+use super::arrival::{ArrivalContext, ConsumedEntity, Counts, is_lasting};
 use super::inbox::{Inbox, Source};
-use super::session::{HeldSession, Left, Session, early};
+use super::session::{FollowUp, HeldSession, Session, remaining_wait};
 use crate::connection::LONGEST_BACKOFF;
 use crate::convert::later::later;
 use crate::error::{Refusal, WireError};
 use crate::options::Sessions;
-use crate::receipt::InFlight;
+use crate::receipt::InFlightCount;
 use crate::wire::{Accepted, Arrived, SettleAs, Wire, WireReceiver};
 
 /// The least time to wait for the first message of a session, however short the idle time is. The broker chose the session because
@@ -25,7 +25,7 @@ const FIRST_MESSAGE_WAIT: Duration = Duration::from_secs(1);
 
 /// Holds one session at a time.
 pub(crate) struct SessionIntake {
-    origin: Origin,
+    consumed: ConsumedEntity,
     source: Source,
     /// Its number among the intakes of its entity: those beyond the limit of deliveries in flight do nothing.
     number: u32,
@@ -37,21 +37,21 @@ pub(crate) struct SessionIntake {
 
 /// What an intake does while it holds a session.
 #[derive(Clone, Copy, Debug)]
-enum Now {
+enum Phase {
     /// One message was asked for; if none comes until then, the session is released.
-    Asking(Instant),
+    Requested(Instant),
     /// A message is in flight.
-    Handing,
+    InFlight,
     /// The first message waits for its next attempt, and all that follow with it.
     Resting(Instant),
 }
 
 impl SessionIntake {
     /// The intakes of one entity.
-    pub(crate) fn all(origin: &Origin, inbox: &Inbox, sessions: Sessions) -> Vec<Self> {
+    pub(crate) fn all(consumed: &ConsumedEntity, inbox: &Inbox, sessions: Sessions) -> Vec<Self> {
         let accepting = Arc::new(Semaphore::new(sessions.accepting as usize));
         let intake = |number: u32| Self {
-            origin: origin.clone(),
+            consumed: consumed.clone(),
             source: inbox.source(),
             number,
             sessions,
@@ -68,21 +68,21 @@ impl SessionIntake {
             let again = match taken {
                 Some(Ok(())) => continue,
                 Some(Err(error)) if error.is_lock_lost() => {
-                    info!(entity = %self.origin.path, %error, "a session was lost; accepting another");
+                    info!(entity = %self.consumed.path, %error, "a session was lost; accepting another");
                     continue;
                 }
                 Some(Err(error)) if !is_lasting(&error) => {
-                    warn!(entity = %self.origin.path, %error, "a session was interrupted, or none accepted; trying again");
+                    warn!(entity = %self.consumed.path, %error, "a session was interrupted, or none accepted; trying again");
                     if error.refusal != Refusal::NoSession {
                         let error =
-                            error.into_error(&format!("accepting a session of `{}`", self.origin.path));
-                        self.origin.shared.locks.tell_connection(Err(error));
+                            error.into_error(&format!("accepting a session of `{}`", self.consumed.path));
+                        self.consumed.shared.locks.signal_connection(Err(error));
                     }
                     true
                 }
                 Some(Err(error)) => {
                     self.source
-                        .fail(error.into_error(&format!("accepting a session of `{}`", self.origin.path)));
+                        .fail(error.into_error(&format!("accepting a session of `{}`", self.consumed.path)));
                     false
                 }
                 None => false,
@@ -103,7 +103,8 @@ impl SessionIntake {
     async fn take(&mut self, limit: u32) -> Result<(), WireError> {
         let asked = Instant::now();
         let mut wishes = self.source.wishes();
-        let (connection, path) = (Arc::clone(&self.origin.shared.connection), Arc::clone(&self.origin.path));
+        let (connection, path) =
+            (Arc::clone(&self.consumed.shared.connection), Arc::clone(&self.consumed.path));
         let (accepting, wait) = (Arc::clone(&self.accepting), self.sessions.wait);
         let accepted = async move {
             let Ok(turn) = accepting.acquire_owned().await else { return Ok(None) };
@@ -117,7 +118,7 @@ impl SessionIntake {
             accepted = accepted => accepted,
         };
         let accepted = accepted?;
-        self.origin.shared.locks.tell_connection(Ok(()));
+        self.consumed.shared.locks.signal_connection(Ok(()));
         match accepted {
             Some((turn, wire, accepted)) => {
                 self.backoff.reset();
@@ -140,16 +141,16 @@ impl SessionIntake {
         // If the first message does not come, the turn is kept until the session is released: else the next one to accept would get
         // the session after it.
         let mut turn = Some(turn);
-        let Accepted { place, mut receiver, locked_until } = accepted;
-        debug!(entity = %self.origin.path, session = %place.id, "accepted a session");
-        let longest = self.origin.shared.options.max_lock_renewal;
-        let held = HeldSession::begin(place, &wire, &self.origin.path, locked_until, longest);
+        let Accepted { reference, mut receiver, locked_until } = accepted;
+        debug!(entity = %self.consumed.path, session = %reference.id, "accepted a session");
+        let longest = self.consumed.shared.options.max_lock_renewal;
+        let held = HeldSession::begin(reference, &wire, &self.consumed.path, locked_until, longest);
         let served = self.serve(&*wire, &held.session, &mut *receiver, &mut turn).await;
         if served.is_err() {
             // Before the loss signal: whoever receives that may ask at once.
-            self.origin.shared.locks.tell_interruption();
+            self.consumed.shared.locks.signal_interruption();
         }
-        debug!(entity = %self.origin.path, session = %held.session.place.id, "released a session");
+        debug!(entity = %self.consumed.path, session = %held.session.reference.id, "released a session");
         // Before the link ends: the message in flight is lost with it.
         drop(held);
         receiver.close().await;
@@ -164,11 +165,11 @@ impl SessionIntake {
         turn: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), WireError> {
         // The next session is accepted after the first message is here: sessions begin in the order in which they are free.
-        let mut now = self.ask(receiver, self.sessions.idle.max(FIRST_MESSAGE_WAIT)).await?;
+        let mut phase = self.ask(receiver, self.sessions.idle.max(FIRST_MESSAGE_WAIT)).await?;
         loop {
-            let (until, waits) = match now {
-                Now::Asking(until) | Now::Resting(until) => (until, true),
-                Now::Handing => (Instant::now(), false),
+            let (until, waits) = match phase {
+                Phase::Requested(until) | Phase::Resting(until) => (until, true),
+                Phase::InFlight => (Instant::now(), false),
             };
             tokio::select! {
                 biased;
@@ -176,7 +177,7 @@ impl SessionIntake {
                     match wish {
                         // Nothing has stopped: a message may be asked for.
                         Wish::Deliveries(_) => {}
-                        Wish::Nothing if !matches!(now, Now::Asking(_)) => self.source.stopped(),
+                        Wish::Nothing if !matches!(phase, Phase::Requested(_)) => self.source.stopped(),
                         // What was asked for is given back with the link, and not counted.
                         Wish::Nothing | Wish::End => return Ok(()),
                     }
@@ -185,17 +186,17 @@ impl SessionIntake {
                     return Err(WireError::new(Refusal::SessionLockLost, "the lock of the session is lost"));
                 }
                 arrived = receiver.next() => {
-                    now = self.accept(arrived?, session, receiver).await?;
+                    phase = self.accept(arrived?, session, receiver).await?;
                     turn.take();
                 }
-                left = session.freed() => {
-                    if let Some(lock) = left.give_back {
+                follow_up = session.freed() => {
+                    if let Some(lock) = follow_up.give_back {
                         self.give_back(lock, wire, session).await?;
                     }
-                    now = self.after(&left, receiver).await?;
+                    phase = self.after(&follow_up, receiver).await?;
                 }
-                () = sleep_until(until), if waits => match now {
-                    Now::Resting(_) if self.goes_on() => now = self.ask(receiver, self.sessions.idle).await?,
+                () = sleep_until(until), if waits => match phase {
+                    Phase::Resting(_) if self.goes_on() => phase = self.ask(receiver, self.sessions.idle).await?,
                     _ => return Ok(()),
                 },
                 () = wire.ended() => return Err(WireError::interrupted("the connection ended")),
@@ -204,17 +205,17 @@ impl SessionIntake {
     }
 
     /// Asks for one message, and for no other before that one is settled.
-    async fn ask(&self, receiver: &mut dyn WireReceiver, patience: Duration) -> Result<Now, WireError> {
+    async fn ask(&self, receiver: &mut dyn WireReceiver, wait: Duration) -> Result<Phase, WireError> {
         receiver.allow(1).await?;
-        Ok(Now::Asking(later(Instant::now(), patience)))
+        Ok(Phase::Requested(later(Instant::now(), wait)))
     }
 
-    async fn after(&self, left: &Left, receiver: &mut dyn WireReceiver) -> Result<Now, WireError> {
-        match left.rest_until {
-            Some(until) => Ok(Now::Resting(until)),
+    async fn after(&self, follow_up: &FollowUp, receiver: &mut dyn WireReceiver) -> Result<Phase, WireError> {
+        match follow_up.rest_until {
+            Some(until) => Ok(Phase::Resting(until)),
             None if self.goes_on() => self.ask(receiver, self.sessions.idle).await,
             // Over at once.
-            None => Ok(Now::Resting(Instant::now())),
+            None => Ok(Phase::Resting(Instant::now())),
         }
     }
 
@@ -223,40 +224,41 @@ impl SessionIntake {
         arrived: Arrived,
         session: &Arc<Session>,
         receiver: &mut dyn WireReceiver,
-    ) -> Result<Now, WireError> {
+    ) -> Result<Phase, WireError> {
         let Arrived { lock, tag, message } = arrived;
         let incoming = match message {
             Ok(incoming) => *incoming,
             Err(why) => {
-                self.origin.dead_letter_undecodable(lock, &why, Some(&session.place)).await;
+                self.consumed.dead_letter_undecodable(lock, &why, Some(&session.reference)).await;
                 return self.ask(receiver, self.sessions.idle).await;
             }
         };
-        let limit = self.origin.shared.options.longest_rest();
-        if let Some(rest) = early(&incoming, SystemTime::now()).filter(|&rest| rest <= limit)
+        let limit = self.consumed.shared.options.longest_rest();
+        if let Some(rest) = remaining_wait(&incoming, SystemTime::now()).filter(|&rest| rest <= limit)
             && receiver.handle().release(&tag).await
         {
             // It waits for its next attempt, and the consumer that made it wait no longer holds the session.
-            return Ok(Now::Resting(later(Instant::now(), rest)));
+            return Ok(Phase::Resting(later(Instant::now(), rest)));
         }
         session.take();
-        let handed_out = incoming.delivery_count.saturating_sub(incoming.counted_before()).saturating_add(1);
-        let taken = Taken {
+        let broker_delivery_count =
+            incoming.delivery_count.saturating_sub(incoming.counted_before()).saturating_add(1);
+        let taken = ArrivalContext {
             lock,
             tag,
             handle: receiver.handle(),
             lost: Arc::clone(&session.lost),
-            in_flight: Arc::new(InFlight::default()),
+            in_flight: Arc::new(InFlightCount::default()),
             session: Some(Arc::clone(session)),
-            counts: Counts { handed_out, failed_in_place: 0 },
+            counts: Counts { broker_delivery_count, failed_in_place: 0 },
         };
-        self.origin.hand_on(incoming, taken, &self.source);
-        Ok(Now::Handing)
+        self.consumed.deliver(incoming, taken, &self.source);
+        Ok(Phase::InFlight)
     }
 
     /// Gives the message back, counted, before the next one is asked for: it comes first again.
     async fn give_back(&self, lock: Uuid, wire: &dyn Wire, session: &Session) -> Result<(), WireError> {
-        let how = SettleAs::abandon().within(Some(&session.place));
-        wire.settle(&self.origin.path, &[lock], &how).await
+        let how = SettleAs::abandon().within(Some(&session.reference));
+        wire.settle(&self.consumed.path, &[lock], &how).await
     }
 }

@@ -9,18 +9,18 @@ use crate::connection::ReconnectingConnection;
 use crate::error::{Refusal, WireError};
 use crate::wire::{SettleAs, SettleKind};
 
-/// One request settles up to 100 messages, and 4 requests are on their way at once.
+/// One request settles up to 100 messages, and 4 requests are on their action at once.
 const LIMITS: BatchLimits = BatchLimits { lanes: 4, beside: 1, items: 100, bytes: usize::MAX };
 
 /// Settles messages that need no properties or reasons of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionBatcher(Batcher<Worker>);
 
-/// One request settles messages of one entity, in one way.
-type Key = (Arc<str>, Way);
+/// One request settles messages of one entity, in one action.
+type Key = (Arc<str>, SettleAction);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Way {
+enum SettleAction {
     Complete,
     Abandon,
 }
@@ -34,17 +34,17 @@ impl CompletionBatcher {
 
     /// Completes a message, and waits for the broker's answer.
     pub(crate) async fn complete(&self, entity: &Arc<str>, lock: Uuid) -> Result<(), WireError> {
-        self.ask((Arc::clone(entity), Way::Complete), lock).await
+        self.ask((Arc::clone(entity), SettleAction::Complete), lock).await
     }
 
     /// Gives a message back, counted, and waits for the broker's answer.
     pub(crate) async fn abandon(&self, entity: &Arc<str>, lock: Uuid) -> Result<(), WireError> {
-        self.ask((Arc::clone(entity), Way::Abandon), lock).await
+        self.ask((Arc::clone(entity), SettleAction::Abandon), lock).await
     }
 
     /// Gives a message back, counted, and waits for nothing: if it fails, the lock runs out. May be called in any thread.
     pub(crate) fn abandon_later(&self, entity: &Arc<str>, lock: Uuid) {
-        self.0.tell(&(Arc::clone(entity), Way::Abandon), lock);
+        self.0.tell(&(Arc::clone(entity), SettleAction::Abandon), lock);
     }
 
     async fn ask(&self, key: Key, lock: Uuid) -> Result<(), WireError> {
@@ -79,10 +79,10 @@ impl BatchWorker for Worker {
 }
 
 impl Worker {
-    async fn settle(&self, (entity, way): &Key, locks: &[Uuid]) -> Result<(), WireError> {
-        let kind = match way {
-            Way::Complete => SettleKind::Complete,
-            Way::Abandon => SettleKind::Abandon,
+    async fn settle(&self, (entity, action): &Key, locks: &[Uuid]) -> Result<(), WireError> {
+        let kind = match action {
+            SettleAction::Complete => SettleKind::Complete,
+            SettleAction::Abandon => SettleKind::Abandon,
         };
         self.0.connection().await?.settle(entity, locks, &SettleAs::new(kind)).await
     }

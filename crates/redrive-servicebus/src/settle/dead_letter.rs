@@ -8,10 +8,10 @@ use uuid::Uuid;
 use crate::connection::ReconnectingConnection;
 use crate::convert::{cut, is_mark};
 use crate::error::{Refusal, WireError};
-use crate::wire::{InSession, SettleAs, SettleKind};
+use crate::wire::{SessionRef, SettleAs, SettleKind};
 
-/// The characters that are kept of a description that does not fit.
-const SHORT: usize = 256;
+/// The number of characters that are kept of a description that does not fit.
+const SHORT_DESCRIPTION_CHARS: usize = 256;
 
 /// What is added to a dead letter.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +28,11 @@ impl DeadLetterText {
     }
 
     /// This text and shorter ones, from everything to nothing.
-    fn shorter_and_shorter(self) -> Vec<Self> {
-        let short = Self { description: self.description.chars().take(SHORT).collect(), ..self.clone() };
+    fn shortened(self) -> Vec<Self> {
+        let short = Self {
+            description: self.description.chars().take(SHORT_DESCRIPTION_CHARS).collect(),
+            ..self.clone()
+        };
         let no_description = Self { description: String::new(), ..self.clone() };
         let mut marked = no_description.clone();
         marked.properties.retain(|(name, _)| is_mark(name));
@@ -38,7 +41,7 @@ impl DeadLetterText {
         all
     }
 
-    fn disposal(self, session: Option<&InSession>) -> SettleAs {
+    fn settle_as(self, session: Option<&SessionRef>) -> SettleAs {
         let Self { reason, description, properties } = self;
         let kind = SettleKind::DeadLetter { reason, description };
         SettleAs::new(kind).with_properties(properties).within(session)
@@ -50,15 +53,15 @@ pub(crate) async fn dead_letter(
     connection: &ReconnectingConnection,
     entity: &str,
     lock: Uuid,
-    session: Option<&InSession>,
+    session: Option<&SessionRef>,
     text: DeadLetterText,
 ) -> Result<(), WireError> {
     let mut refused = None;
-    for text in text.shorter_and_shorter() {
+    for text in text.shortened() {
         if let Some(error) = &refused {
             warn!(%entity, %error, "a message was not dead-lettered with all that was to be said of it; less is said");
         }
-        match connection.connection().await?.settle(entity, &[lock], &text.disposal(session)).await {
+        match connection.connection().await?.settle(entity, &[lock], &text.settle_as(session)).await {
             Err(error) if may_be_too_much(&error.refusal) => refused = Some(error),
             settled => return settled,
         }
@@ -84,7 +87,7 @@ mod tests {
     fn less_is_said_until_nothing_is() {
         let mut text = DeadLetterText::new("Broken", &"x".repeat(1000));
         text.properties = vec![property("redrive-attempt"), property(SHELF)];
-        let all = text.clone().shorter_and_shorter();
+        let all = text.clone().shortened();
         assert_eq!(all.first(), Some(&text));
         assert_eq!(all.last(), Some(&DeadLetterText::default()));
         assert_eq!(
@@ -101,8 +104,8 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_twice() {
-        assert_eq!(DeadLetterText::default().shorter_and_shorter().len(), 1);
-        assert_eq!(DeadLetterText::new("Broken", "").shorter_and_shorter().len(), 2);
+        assert_eq!(DeadLetterText::default().shortened().len(), 1);
+        assert_eq!(DeadLetterText::new("Broken", "").shortened().len(), 2);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use redrive_core::{
 use tracing::debug;
 
 use self::dead_letter::DeadLetterText;
-use self::replacements::NotReplaced;
+use self::replacements::ReplaceError;
 use crate::convert::copy_id::copy_id;
 use crate::convert::later::enqueue_time;
 use crate::convert::{self, Outgoing, marked};
@@ -44,7 +44,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
             dead_letter(receipt, text).await
         }
         Settlement::RetryInPlace { wait } if receipt.locked.shared.options.holds_locks() => {
-            hold_back(receipt, wait);
+            retry_in_place(receipt, wait);
             Ok(())
         }
         Settlement::RetryInPlace { .. } => {
@@ -52,7 +52,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
             Err(SettleError::held(TransportError::new(TransportErrorKind::Unsupported, message), receipt))
         }
         Settlement::Reschedule { wait, copy } if receipt.locked.session.is_some() => {
-            write_down(receipt, wait, &copy).await
+            retry_in_session(receipt, wait, &copy).await
         }
         Settlement::Reschedule { wait, copy } => {
             let Some(target) = receipt.locked.shared.options.retry_target().map(str::to_owned) else {
@@ -84,7 +84,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
 async fn complete(receipt: Receipt) -> Settled {
     fail_point(FailPoint::AckHandedOver);
     let completed = match receipt.locked.session {
-        Some(_) => dispose(&receipt, SettleAs::complete()).await,
+        Some(_) => settle_locked(&receipt, SettleAs::complete()).await,
         None => receipt.locked.shared.completions.complete(&receipt.locked.entity, receipt.locked.lock).await,
     };
     fail_point(FailPoint::AckWritten);
@@ -109,14 +109,14 @@ async fn release(receipt: Receipt) -> Settled {
 
 /// Retries a message of a session without a copy, which would come after the messages behind it. The message itself is given back
 /// with the headers of the copy, and comes first again once its session has rested for the wait.
-async fn write_down(receipt: Receipt, wait: Duration, copy: &Message) -> Settled {
+async fn retry_in_session(receipt: Receipt, wait: Duration, copy: &Message) -> Settled {
     let mut changes = convert::changes(&receipt.locked.delivered, copy);
     changes.push(convert::counted(
         receipt.locked.sequence_number,
         receipt.locked.delivery_count.saturating_add(1),
     ));
     fail_point(FailPoint::NackHandedOver);
-    let settled = dispose(&receipt, SettleAs::abandon().with_properties(changes)).await;
+    let settled = settle_locked(&receipt, SettleAs::abandon().with_properties(changes)).await;
     fail_point(FailPoint::NackWritten);
     match settled {
         Ok(()) => {
@@ -136,7 +136,7 @@ async fn write_down(receipt: Receipt, wait: Duration, copy: &Message) -> Settled
 }
 
 /// Keeps the lock until the wait is over, and gives the message back then, counted.
-fn hold_back(receipt: Receipt, wait: Duration) {
+fn retry_in_place(receipt: Receipt, wait: Duration) {
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
         receipt.locked.shared.locks.leave(&receipt.locked.lock);
@@ -174,7 +174,7 @@ async fn dead_letter(receipt: Receipt, text: DeadLetterText) -> Settled {
     done(receipt, settled).await
 }
 
-async fn dispose(receipt: &Receipt, how: SettleAs) -> Result<(), WireError> {
+async fn settle_locked(receipt: &Receipt, how: SettleAs) -> Result<(), WireError> {
     let how = how.within(receipt.locked.in_session());
     let Locked { shared, entity, lock, .. } = &receipt.locked;
     shared.connection.connection().await?.settle(entity, &[*lock], &how).await
@@ -188,7 +188,7 @@ async fn replace(
     enqueue_at: Option<SystemTime>,
 ) -> Settled {
     let hop = FailureHistory::read(copy).copy_number;
-    let copy_id = copy.id().map(|id| copy_id(id, hop, &receipt.locked.source()));
+    let copy_id = copy.id().map(|id| copy_id(id, hop, &receipt.locked.copy_source()));
     let op = ReplaceOp {
         message: convert::outgoing(copy, Outgoing { copy_id, enqueue_at }),
         target: target.clone(),
@@ -198,13 +198,13 @@ async fn replace(
     };
     match receipt.locked.shared.replacements.replace(op).await {
         Ok(()) => done(receipt, Ok(())).await,
-        Err(NotReplaced { error, copy_stored: true }) => {
+        Err(ReplaceError { error, copy_stored: true }) => {
             let said =
                 error.into_error(&format!("completing what was copied from `{}`", receipt.locked.entity));
             receipt.settled();
             Err(SettleError::lost_after_copy(said))
         }
-        Err(NotReplaced { error, copy_stored: false }) => {
+        Err(ReplaceError { error, copy_stored: false }) => {
             debug!(entity = %receipt.locked.entity, %error, "a copy was not stored");
             if error.is_lock_lost() {
                 return done(receipt, Err(error)).await;

@@ -25,7 +25,7 @@ pub(crate) struct TransactionBatcher {
 
 /// How far replacing a message came before it failed.
 #[derive(Debug)]
-pub(crate) struct NotReplaced {
+pub(crate) struct ReplaceError {
     pub(crate) error: WireError,
     /// The copy is stored; only its original may still be there.
     pub(crate) copy_stored: bool,
@@ -39,8 +39,8 @@ impl TransactionBatcher {
 
     /// Stores a copy and completes its original. If the namespace has transactions, one of them does both, to its end also when the
     /// caller stops waiting.
-    pub(crate) async fn replace(&self, op: ReplaceOp) -> Result<(), NotReplaced> {
-        let not_stored = |error| NotReplaced { error, copy_stored: false };
+    pub(crate) async fn replace(&self, op: ReplaceOp) -> Result<(), ReplaceError> {
+        let not_stored = |error| ReplaceError { error, copy_stored: false };
         if !self.without_transactions.load(Ordering::Relaxed) {
             match self.in_transaction(op.clone()).await {
                 Ok(()) => return Ok(()),
@@ -55,7 +55,7 @@ impl TransactionBatcher {
         let completed = SettleAs::complete().within(op.session.as_ref());
         let completed = wire.settle(&op.entity, &[op.lock], &completed).await;
         fail_point(FailPoint::AckWritten);
-        completed.map_err(|error| NotReplaced { error, copy_stored: true })
+        completed.map_err(|error| ReplaceError { error, copy_stored: true })
     }
 
     async fn in_transaction(&self, op: ReplaceOp) -> Result<(), WireError> {
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::convert::WireMessage;
-    use crate::wire::InSession;
+    use crate::wire::SessionRef;
 
     fn key(entity: &str, target: &str, session_link: Option<&str>) -> Key {
         Key::of(&ReplaceOp {
@@ -143,7 +143,7 @@ mod tests {
             message: WireMessage::from(Body::Value(AmqpValue(Value::Null))),
             entity: entity.to_owned(),
             lock: Uuid::nil(),
-            session: session_link.map(|link| InSession { id: "s".into(), link: link.into() }),
+            session: session_link.map(|link| SessionRef { id: "s".into(), link: link.into() }),
         })
     }
 

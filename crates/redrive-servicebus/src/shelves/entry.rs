@@ -15,9 +15,9 @@ impl SeenEntry {
         let mut shelved = Shelved::new(place.handle(shelf, incoming), incoming.message.clone());
         let by_redrive = incoming.is_dead_lettered_by_redrive();
         shelved.shelved_at = match place.marks {
-            Marks::Needless | Marks::Ours => incoming.enqueued_at,
+            Marks::Unused | Marks::Trusted => incoming.enqueued_at,
             // Of a message in a dead-letter queue the broker tells when it came into the queue before.
-            Marks::ToBeProven => shelved.history.last_failed_at.filter(|_| by_redrive),
+            Marks::Unverified => shelved.history.last_failed_at.filter(|_| by_redrive),
         };
         shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);
         shelved.broker_description = incoming.dead_letter_description.clone().filter(|_| !by_redrive);
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn what_others_dead_lettered_shows_their_reason_and_description() {
-        let looked = looked(Message::new(""), Marks::ToBeProven, "Invalid");
+        let looked = looked(Message::new(""), Marks::Unverified, "Invalid");
         assert_eq!(looked.broker_reason.as_deref(), Some("Invalid"));
         assert_eq!(looked.broker_description.as_deref(), Some("no such customer"));
         assert!(Selection::Reason("Invalid".to_owned()).includes(&looked));
@@ -60,7 +60,7 @@ mod tests {
         let message = Message::new("")
             .with_header(names::REASON, "RetryableError")
             .with_header(names::LAST_FAILED_AT, FAILED);
-        let looked = looked(message, Marks::ToBeProven, "MaxDeliveryCountExceeded");
+        let looked = looked(message, Marks::Unverified, "MaxDeliveryCountExceeded");
         assert_eq!(looked.history.reason.as_ref().map(Reason::as_str), Some("RetryableError"));
         assert_eq!(looked.broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
         assert_eq!(looked.shelved_at, None, "it failed before, and nothing tells when it was dead-lettered");
@@ -70,9 +70,9 @@ mod tests {
     fn what_redrive_dead_lettered_tells_its_own_story_only() {
         let message =
             Message::new("").with_header(names::REASON, "Broken").with_header(names::LAST_FAILED_AT, FAILED);
-        let shown = looked(message.clone(), Marks::ToBeProven, "Broken");
+        let shown = looked(message.clone(), Marks::Unverified, "Broken");
         assert_eq!((&shown.broker_reason, &shown.broker_description), (&None, &None));
         assert_eq!(shown.shelved_at, shown.history.last_failed_at);
-        assert_ne!(looked(message, Marks::Ours, "Broken").shelved_at, shown.shelved_at, "the queue tells");
+        assert_ne!(looked(message, Marks::Trusted, "Broken").shelved_at, shown.shelved_at, "the queue tells");
     }
 }

@@ -29,9 +29,9 @@ use place::{Marks, Place};
 use work::{Work, only};
 
 /// The most messages that one request peeks.
-const AT_ONCE: i32 = 100;
-/// The most messages that are locked at the same time by a protocol that can look at messages only by locking them.
-const HELD_AT_MOST: usize = 1000;
+const PEEK_BATCH: i32 = 100;
+/// The most messages that are locked at the same time by a protocol that can read messages only by locking them.
+const MAX_LOCKED: usize = 1000;
 
 /// The shelves of one queue or subscription: its dead-letter queue (and that of its retry queue), and where parked messages
 /// rest. Browsing locks nothing.
@@ -59,29 +59,30 @@ impl ServiceBusShelves {
     /// The queues in which messages of this shelf may rest.
     fn places(&self, shelf: Shelf) -> Vec<Place> {
         if let (Shelf::Parking, Some(queue)) = (shelf, &self.shared.options.parking_queue) {
-            return vec![Place { path: queue.clone(), marks: Marks::Needless }];
+            return vec![Place { path: queue.clone(), marks: Marks::Unused }];
         }
         let sources = self.shared.options.sources();
         let own = self.shared.options.dead_letter_target().filter(|_| !self.transfer);
-        let own = own.map(|queue| Place { path: queue.to_owned(), marks: Marks::Ours });
+        let own = own.map(|queue| Place { path: queue.to_owned(), marks: Marks::Trusted });
         let of_source = |source: &crate::Entity| {
             let path =
                 if self.transfer { source.transfer_dead_letter_path() } else { source.dead_letter_path() };
-            Place { path, marks: Marks::ToBeProven }
+            Place { path, marks: Marks::Unverified }
         };
         own.into_iter().chain(sources.iter().map(of_source)).collect()
     }
 
     /// The queue to which a copy that stays on the shelf can be sent; none can be sent to a dead-letter queue.
-    fn written_to(&self, shelf: Shelf) -> Option<(&str, Marks)> {
+    fn shelf_target(&self, shelf: Shelf) -> Option<(&str, Marks)> {
         let options = &self.shared.options;
         let parking = options.parking_queue.as_deref().filter(|_| shelf == Shelf::Parking);
-        let own = options.dead_letter_target().filter(|_| !self.transfer).map(|queue| (queue, Marks::Ours));
-        parking.map(|queue| (queue, Marks::Needless)).or(own)
+        let own =
+            options.dead_letter_target().filter(|_| !self.transfer).map(|queue| (queue, Marks::Trusted));
+        parking.map(|queue| (queue, Marks::Unused)).or(own)
     }
 
     /// The queue by which messages reach the consumer that failed, and nobody else.
-    fn sent_back_to(&self) -> Result<&str, TransportError> {
+    fn retry_target(&self) -> Result<&str, TransportError> {
         self.shared.options.retry_target().ok_or_else(|| {
             let message = format!(
                 "what is sent back to the subscription `{}` by its topic would reach every other subscription: name a queue \
@@ -100,27 +101,27 @@ impl ServiceBusShelves {
     }
 
     /// All entries of one place; an error where not all of them can be seen.
-    async fn look_at_all(&self, place: &Place, shelf: Shelf) -> Result<Vec<SeenEntry>, TransportError> {
-        let Seen { entries, more } = self.look((place, shelf), 1, usize::MAX).await?;
-        if more { Err(error::more_than_held(&place.path, HELD_AT_MOST)) } else { Ok(entries) }
+    async fn scan_all(&self, place: &Place, shelf: Shelf) -> Result<Vec<SeenEntry>, TransportError> {
+        let ScanResult { entries, more } = self.scan((place, shelf), 1, usize::MAX).await?;
+        if more { Err(error::too_many_to_lock(&place.path, MAX_LOCKED)) } else { Ok(entries) }
     }
 
     /// The entries from this number on, up to a limit.
-    async fn look(
+    async fn scan(
         &self,
         (place, shelf): (&Place, Shelf),
         mut from: i64,
         limit: usize,
-    ) -> Result<Seen, TransportError> {
+    ) -> Result<ScanResult, TransportError> {
         let wire = self.wire().await?;
         let path = &*place.path;
-        if let Some(Held { arrived, more, .. }) = hold_all(&*wire, path).await? {
+        if let Some(LockedMessages { arrived, more, .. }) = lock_all(&*wire, path).await? {
             let seen = arrived.iter().filter_map(|arrived| arrived.message.as_deref().ok());
             let found =
                 seen.filter(|incoming| incoming.sequence_number >= from && place.has_on(shelf, incoming));
             let entries = found.take(limit).map(|incoming| SeenEntry::new(incoming, place, shelf)).collect();
             unlock(&*wire, path, &arrived).await;
-            return Ok(Seen { entries, more });
+            return Ok(ScanResult { entries, more });
         }
         let mut found = Vec::new();
         while found.len() < limit {
@@ -131,19 +132,19 @@ impl ServiceBusShelves {
             found.extend(here.map(|incoming| SeenEntry::new(incoming, place, shelf)));
         }
         found.truncate(limit);
-        Ok(Seen { entries: found, more: false })
+        Ok(ScanResult { entries: found, more: false })
     }
 }
 
 /// What was seen of one place.
-struct Seen {
+struct ScanResult {
     entries: Vec<SeenEntry>,
     /// More rests there than can be seen, whatever the limit.
     more: bool,
 }
 
 /// What was locked to be looked at.
-struct Held {
+struct LockedMessages {
     arrived: Vec<Arrived>,
     /// The way to give it back.
     handle: Arc<dyn Handle>,
@@ -153,20 +154,20 @@ struct Held {
 
 /// The next messages from this number on.
 async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, TransportError> {
-    let peeked = wire.peek(path, from, AT_ONCE).await;
+    let peeked = wire.peek(path, from, PEEK_BATCH).await;
     let peeked = peeked.map_err(|error| error.into_error(&format!("looking into `{path}`")))?;
     Ok(peeked.into_iter().map(convert::incoming).collect())
 }
 
 /// Locks everything there, up to a bound, by a protocol that can look at messages only by locking them. `None`: by peeking.
-async fn hold_all(wire: &dyn Wire, place: &str) -> Result<Option<Held>, TransportError> {
+async fn lock_all(wire: &dyn Wire, place: &str) -> Result<Option<LockedMessages>, TransportError> {
     // One more tells whether there are more.
-    let held = wire.hold_all(place, HELD_AT_MOST + 1).await;
+    let held = wire.lock_all(place, MAX_LOCKED + 1).await;
     let held = held.map_err(|error| error.into_error(&format!("looking into `{place}`")))?;
     let Some((mut arrived, handle)) = held else { return Ok(None) };
-    let beyond = arrived.split_off(arrived.len().min(HELD_AT_MOST));
+    let beyond = arrived.split_off(arrived.len().min(MAX_LOCKED));
     unlock(wire, place, &beyond).await;
-    Ok(Some(Held { arrived, handle, more: !beyond.is_empty() }))
+    Ok(Some(LockedMessages { arrived, handle, more: !beyond.is_empty() }))
 }
 
 /// Gives back messages that were locked to be looked at.
@@ -182,7 +183,7 @@ impl Shelves for ServiceBusShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         let mut count = 0;
         for place in self.places(shelf) {
-            count += self.look_at_all(&place, shelf).await?.len();
+            count += self.scan_all(&place, shelf).await?.len();
         }
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
@@ -192,7 +193,7 @@ impl Shelves for ServiceBusShelves {
         let mut oldest = None;
         for place in self.places(shelf) {
             // Those beyond what can be seen came later.
-            let seen = self.look((&place, shelf), 1, usize::MAX).await?.entries;
+            let seen = self.scan((&place, shelf), 1, usize::MAX).await?.entries;
             let times = seen.iter().filter_map(|looked| looked.shelved.shelved_at);
             oldest = times.chain(oldest).min();
         }
@@ -223,7 +224,7 @@ impl Shelves for ServiceBusShelves {
         }
         let (mut entries, mut next) = (Vec::new(), after.cloned());
         for place in places {
-            let seen = self.look((&place, shelf), std::mem::replace(&mut from, 1), limit - entries.len());
+            let seen = self.scan((&place, shelf), std::mem::replace(&mut from, 1), limit - entries.len());
             let seen = seen.await?;
             if let Some(last) = seen.entries.last() {
                 next = Some(place.cursor(shelf, last.sequence_number));
@@ -232,7 +233,7 @@ impl Shelves for ServiceBusShelves {
             if seen.more && entries.len() < limit {
                 // What can be seen is a page; behind it there is no end, but an error.
                 return match entries.is_empty() {
-                    true => Err(error::more_than_held(&place.path, HELD_AT_MOST)),
+                    true => Err(error::too_many_to_lock(&place.path, MAX_LOCKED)),
                     false => Ok(ShelfPage::new(entries, next)),
                 };
             }
@@ -242,7 +243,7 @@ impl Shelves for ServiceBusShelves {
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
-        self.work(shelf, which, Work::SendTo(self.sent_back_to()?)).await
+        self.work(shelf, which, Work::SendTo(self.retry_target()?)).await
     }
 
     async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError> {
@@ -265,20 +266,20 @@ impl Shelves for ServiceBusShelves {
     }
 
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
-        let work = Work::SendEdited(self.sent_back_to()?, &message);
+        let work = Work::SendEdited(self.retry_target()?, &message);
         only(self.work(entry.shelf(), &entry.clone().into(), work).await?, entry)
     }
 
     /// The same queues as for [`replace`](Self::replace).
     async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
-        let Some((queue, marks)) = self.written_to(shelf) else {
+        let Some((queue, marks)) = self.shelf_target(shelf) else {
             let message = format!(
                 "Service Bus lets nobody send to the dead-letter queue of `{}`: publish the message to its work queue, as a redrive",
                 self.shared.entity()
             );
             return Err(TransportError::new(TransportErrorKind::Unsupported, message));
         };
-        let message = if matches!(marks, Marks::Ours) { marked(message, shelf) } else { message };
+        let message = if matches!(marks, Marks::Trusted) { marked(message, shelf) } else { message };
         EntityPublisher::new(&self.shared.connection, queue).send(&message, None).await
     }
 }

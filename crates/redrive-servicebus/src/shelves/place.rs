@@ -17,11 +17,11 @@ pub(super) struct Place {
 #[derive(Clone, Copy)]
 pub(super) enum Marks {
     /// Everything there rests on one shelf.
-    Needless,
+    Unused,
     /// redrive put everything there, and marked it or took the mark off.
-    Ours,
+    Trusted,
     /// Anybody may have written a mark.
-    ToBeProven,
+    Unverified,
 }
 
 impl Place {
@@ -58,9 +58,9 @@ impl Place {
 
     pub(super) fn has_on(&self, shelf: Shelf, incoming: &Incoming) -> bool {
         let is_parked = match self.marks {
-            Marks::Needless => return true,
-            Marks::Ours => incoming.shelf.as_deref() == Some(PARKED),
-            Marks::ToBeProven => incoming.is_parked(),
+            Marks::Unused => return true,
+            Marks::Trusted => incoming.shelf.as_deref() == Some(PARKED),
+            Marks::Unverified => incoming.is_parked(),
         };
         is_parked == (shelf == Shelf::Parking)
     }
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_handle_and_a_cursor_say_where_their_message_lies() {
         let [place, other] = ["orders/$DeadLetterQueue", "orders--retry/$DeadLetterQueue"]
-            .map(|path| Place { path: path.to_owned(), marks: Marks::ToBeProven });
+            .map(|path| Place { path: path.to_owned(), marks: Marks::Unverified });
         let incoming = Incoming { sequence_number: 17, ..Incoming::default() };
         let handle = place.handle(Shelf::Parking, &incoming);
         assert_eq!((place.number(&handle), other.number(&handle)), (Some(17), None));

@@ -6,12 +6,12 @@ use redrive_core::{EntryHandle, EntryOutcome, ShelfReport, TransportError};
 
 use crate::error::{self, Refusal};
 
-/// How many lost locks of one message are tried again.
-const LOSSES: u32 = 5;
+/// The most lost locks of one message after which it is tried again.
+const MAX_LOCK_LOSSES: u32 = 5;
 
 /// Why the work failed for a message.
 #[derive(Debug)]
-pub(super) struct NotDone {
+pub(super) struct EntryError {
     pub(super) refusal: Refusal,
     /// Where its copy is stored, if it is: only the message itself is still there.
     pub(super) copy_in: Option<String>,
@@ -20,7 +20,7 @@ pub(super) struct NotDone {
 
 /// An entry that was chosen.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct ChosenEntry {
     pub(super) handle: EntryHandle,
     pub(super) id: Option<String>,
 }
@@ -56,8 +56,8 @@ impl Progress {
         self.left.contains(&number)
     }
 
-    pub(super) fn not_done(&mut self, number: i64, not_done: NotDone) -> NextStep {
-        let NotDone { refusal, copy_in, error } = not_done;
+    pub(super) fn not_done(&mut self, number: i64, not_done: EntryError) -> NextStep {
+        let EntryError { refusal, copy_in, error } = not_done;
         self.sent.extend(copy_in.map(|target| (number, target)));
         match refusal {
             Refusal::LockLost | Refusal::SessionLockLost if self.may_try_again(number) => {
@@ -79,7 +79,7 @@ impl Progress {
     /// What is reported of a message for which this went wrong.
     pub(super) fn failed(&self, number: i64, error: TransportError) -> EntryOutcome {
         EntryOutcome::Failed(match self.sent.get(&number) {
-            Some(target) => error::only_its_copy(target, &error.to_string()),
+            Some(target) => error::only_copy_stored(target, &error.to_string()),
             None => error,
         })
     }
@@ -87,15 +87,15 @@ impl Progress {
     /// Notes the messages that were not done when the work on this place ended. `stopped`: before its end.
     pub(super) fn note_left(
         &self,
-        left: impl IntoIterator<Item = (i64, Named)>,
+        left: impl IntoIterator<Item = (i64, ChosenEntry)>,
         place: &str,
         stopped: bool,
         report: &mut ShelfReport,
     ) {
-        for (number, Named { handle, id }) in left {
+        for (number, ChosenEntry { handle, id }) in left {
             let outcome = match stopped && !self.is_sent(number) {
                 true => EntryOutcome::NotTried,
-                false => self.failed(number, error::in_other_hands(place)),
+                false => self.failed(number, error::in_flight_elsewhere(place)),
             };
             report.note(handle, id.as_deref(), outcome);
         }
@@ -104,7 +104,7 @@ impl Progress {
     fn may_try_again(&mut self, number: i64) -> bool {
         let losses = self.losses.entry(number).or_default();
         *losses += 1;
-        *losses <= LOSSES
+        *losses <= MAX_LOCK_LOSSES
     }
 }
 
@@ -114,15 +114,15 @@ mod tests {
 
     use super::*;
 
-    fn not_done(refusal: Refusal, copy_stored: bool) -> NotDone {
+    fn not_done(refusal: Refusal, copy_stored: bool) -> EntryError {
         let error = TransportError::new(TransportErrorKind::NotStored, "it does not go");
-        NotDone { refusal, copy_in: copy_stored.then(|| "orders".to_owned()), error }
+        EntryError { refusal, copy_in: copy_stored.then(|| "orders".to_owned()), error }
     }
 
     #[test]
     fn a_lost_lock_is_tried_again_and_not_for_ever() {
         let mut progress = Progress::default();
-        for _ in 0..LOSSES {
+        for _ in 0..MAX_LOCK_LOSSES {
             assert!(matches!(progress.not_done(1, not_done(Refusal::LockLost, false)), NextStep::Again));
         }
         assert!(matches!(progress.not_done(1, not_done(Refusal::LockLost, false)), NextStep::LeaveIt(_)));
@@ -161,7 +161,10 @@ mod tests {
         drop(progress.not_done(1, not_done(Refusal::LockLost, true)));
         for stopped in [false, true] {
             let named = |number: i64| {
-                (number, Named { handle: EntryHandle::new(Shelf::DeadLetter, number.to_string()), id: None })
+                (
+                    number,
+                    ChosenEntry { handle: EntryHandle::new(Shelf::DeadLetter, number.to_string()), id: None },
+                )
             };
             let mut report = ShelfReport::default();
             progress.note_left([named(1), named(2)], "dead", stopped, &mut report);

@@ -10,13 +10,13 @@ use tokio::time::timeout;
 
 use crate::connection::ReconnectingConnection;
 use crate::error::WireError;
-use crate::receive::locks::{Held, Locks};
+use crate::receive::locks::{Locks, RenewedLock};
 use crate::wire::{Arrived, Handle, Wire, WireReceiver};
 
-/// The most messages that are on their way, or wait to be worked on.
+/// The most messages that are on their way or wait to be processed.
 const CREDIT: u32 = 50;
-/// How long locks are renewed at most.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest time for which the lock of a message is renewed while its shelf is processed.
+const MAX_LOCK_RENEWAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The locks of what is held. They are renewed until this is dropped.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ pub(super) struct RenewedLocks {
 
 /// A message that is held.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ShelfMessage {
     pub(super) arrived: Arrived,
     lost: Arc<LossSignal>,
 }
 
-impl Taken {
+impl ShelfMessage {
     /// Whether its lock is lost: it comes again.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.is_sent()
@@ -52,24 +52,24 @@ impl RenewedLocks {
         Self { locks, place: place.into(), keeper }
     }
 
-    pub(super) fn enter(&self, arrived: Arrived, handle: Arc<dyn Handle>) -> Taken {
+    pub(super) fn enter(&self, arrived: Arrived, handle: Arc<dyn Handle>) -> ShelfMessage {
         let incoming = arrived.message.as_deref();
         let number = incoming.map_or(0, |incoming| incoming.sequence_number);
         let until = incoming.ok().and_then(|incoming| incoming.locked_until);
         let tag = arrived.tag.clone();
         let lost = Arc::<LossSignal>::default();
         let way_back = (tag, handle, Arc::clone(&lost));
-        let held = Held::new(Arc::clone(&self.place), way_back, number, until, LONGEST);
+        let held = RenewedLock::new(Arc::clone(&self.place), way_back, number, until, MAX_LOCK_RENEWAL);
         if number > 0 {
             // It comes again: what is held of it is worth nothing.
             self.locks.lose_earlier(&self.place, number);
         }
         self.locks.enter(arrived.lock, held);
-        Taken { arrived, lost }
+        ShelfMessage { arrived, lost }
     }
 
     /// Settled, or given back.
-    pub(super) fn leave(&self, taken: &Taken) {
+    pub(super) fn leave(&self, taken: &ShelfMessage) {
         self.locks.leave(&taken.arrived.lock);
     }
 }
@@ -84,7 +84,7 @@ impl Drop for RenewedLocks {
 pub(super) struct ShelfReceiver {
     receiver: Box<dyn WireReceiver>,
     pub(super) locks: RenewedLocks,
-    waiting: VecDeque<Taken>,
+    waiting: VecDeque<ShelfMessage>,
     /// How many may wait; less after locks were lost.
     room: usize,
     /// How many the broker may still hand out.
@@ -98,7 +98,7 @@ impl ShelfReceiver {
     }
 
     /// The next message to work on; `None` if none comes for this long.
-    pub(super) async fn next(&mut self, patience: Duration) -> Result<Option<Taken>, WireError> {
+    pub(super) async fn next(&mut self, wait: Duration) -> Result<Option<ShelfMessage>, WireError> {
         loop {
             if let Some(taken) = self.waiting.pop_front() {
                 return Ok(Some(taken));
@@ -107,7 +107,7 @@ impl ShelfReceiver {
                 return Err(error);
             }
             self.ask().await?;
-            match timeout(patience, self.receiver.next()).await {
+            match timeout(wait, self.receiver.next()).await {
                 Ok(arrived) => self.take(arrived?),
                 Err(_) => return Ok(None),
             }
@@ -135,19 +135,19 @@ impl ShelfReceiver {
     }
 
     /// Forgets a settled message.
-    pub(super) async fn forget(&self, taken: &Taken) {
+    pub(super) async fn forget(&self, taken: &ShelfMessage) {
         self.locks.leave(taken);
         self.receiver.handle().forget(&taken.arrived.tag).await;
     }
 
     /// Releases a message whose lock seems lost. If the lock holds after all, the message comes again at once.
-    pub(super) async fn release(&self, taken: &Taken) {
+    pub(super) async fn release(&self, taken: &ShelfMessage) {
         self.locks.leave(taken);
         self.receiver.handle().release(&taken.arrived.tag).await;
     }
 
     /// Gives back at once what was taken and not settled, not only when its lock runs out.
-    pub(super) async fn give_back(mut self, wire: &dyn Wire, place: &str, others: Vec<Taken>) {
+    pub(super) async fn give_back(mut self, wire: &dyn Wire, place: &str, others: Vec<ShelfMessage>) {
         if self.receiver.drain().await.is_ok() {
             let _ = wire.peek(place, i64::MAX, 1).await;
             while let Some(Ok(arrived)) = self.receiver.next_now() {

@@ -12,13 +12,13 @@ use tracing::debug;
 
 use super::entry::SeenEntry;
 use super::place::{Marks, Place};
-use super::progress::{Named, NextStep, NotDone, Progress};
-use super::receiver::{RenewedLocks, ShelfReceiver, Taken};
-use super::{HELD_AT_MOST, Held, ServiceBusShelves, hold_all, peek, unlock};
+use super::progress::{ChosenEntry, EntryError, NextStep, Progress};
+use super::receiver::{RenewedLocks, ShelfMessage, ShelfReceiver};
+use super::{LockedMessages, MAX_LOCKED, ServiceBusShelves, lock_all, peek, unlock};
 use crate::convert::copy_id::{copy_id, edited_copy_id};
 use crate::convert::{self, Outgoing, marked};
 use crate::error::{self, Refusal};
-use crate::settle::replacements::NotReplaced;
+use crate::settle::replacements::ReplaceError;
 use crate::wire::{ReplaceOp, SettleAs, SettleKind, Wire};
 
 /// What is to be done with the messages that were chosen.
@@ -68,7 +68,7 @@ impl ServiceBusShelves {
         report: &mut ShelfReport,
     ) -> Result<(), TransportError> {
         let wire = self.wire().await?;
-        if let Some(held) = hold_all(&*wire, &place.path).await? {
+        if let Some(held) = lock_all(&*wire, &place.path).await? {
             return self.work_by_holding(&*wire, (place, shelf), held, which, work, report).await;
         }
         let chosen = self.choose(&*wire, (place, shelf), which).await?;
@@ -84,13 +84,13 @@ impl ServiceBusShelves {
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
         which: &Selection,
-    ) -> Result<HashMap<i64, Named>, TransportError> {
-        let chosen = |looked: SeenEntry| {
-            let number = looked.sequence_number;
-            named(looked, which).map(|named| (number, named))
+    ) -> Result<HashMap<i64, ChosenEntry>, TransportError> {
+        let chosen = |seen: SeenEntry| {
+            let number = seen.sequence_number;
+            named(seen, which).map(|named| (number, named))
         };
         let Selection::Handles(handles) = which else {
-            let all = self.look((place, shelf), 1, usize::MAX).await?;
+            let all = self.scan((place, shelf), 1, usize::MAX).await?;
             return Ok(all.entries.into_iter().filter_map(chosen).collect());
         };
         let mut wanted: BTreeSet<i64> = handles.iter().filter_map(|handle| place.number(handle)).collect();
@@ -110,7 +110,7 @@ impl ServiceBusShelves {
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
-        mut chosen: HashMap<i64, Named>,
+        mut chosen: HashMap<i64, ChosenEntry>,
         work: Work<'_>,
         report: &mut ShelfReport,
     ) -> Result<(), TransportError> {
@@ -172,7 +172,7 @@ impl ServiceBusShelves {
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
-        mut held: Held,
+        mut held: LockedMessages,
         which: &Selection,
         work: Work<'_>,
         report: &mut ShelfReport,
@@ -182,7 +182,7 @@ impl ServiceBusShelves {
             let more = held.more;
             let state = (&mut progress, &mut left, &mut *report);
             match self.work_on_held(wire, (place, shelf), held, which, work, state).await {
-                Ok(true) => match hold_all(wire, &place.path).await {
+                Ok(true) => match lock_all(wire, &place.path).await {
                     Ok(Some(again)) => held = again,
                     Ok(None) => break Ok(false),
                     Err(error) => break Err(error),
@@ -194,7 +194,7 @@ impl ServiceBusShelves {
         progress.note_left(left, &place.path, worked.is_err(), report);
         if worked? && !is_answered(which, place, report) {
             // The other places are worked through all the same.
-            report.stopped.get_or_insert_with(|| error::more_than_held(&place.path, HELD_AT_MOST));
+            report.stopped.get_or_insert_with(|| error::too_many_to_lock(&place.path, MAX_LOCKED));
         }
         Ok(())
     }
@@ -205,14 +205,14 @@ impl ServiceBusShelves {
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
-        held: Held,
+        held: LockedMessages,
         which: &Selection,
         work: Work<'_>,
-        (progress, left, report): (&mut Progress, &mut HashMap<i64, Named>, &mut ShelfReport),
+        (progress, left, report): (&mut Progress, &mut HashMap<i64, ChosenEntry>, &mut ShelfReport),
     ) -> Result<bool, TransportError> {
-        let Held { arrived, handle, .. } = held;
+        let LockedMessages { arrived, handle, .. } = held;
         let locks = RenewedLocks::start(&self.shared.connection, &place.path);
-        let held: Vec<Taken> =
+        let held: Vec<ShelfMessage> =
             arrived.into_iter().map(|arrived| locks.enter(arrived, Arc::clone(&handle))).collect();
         let mut others = Vec::new();
         let mut ended = Ok(false);
@@ -220,8 +220,8 @@ impl ServiceBusShelves {
             let number = taken.sequence_number();
             let incoming = taken.arrived.message.as_deref().ok();
             let here = incoming.filter(|incoming| place.has_on(shelf, incoming) && !progress.is_left(number));
-            let looked = here.map(|incoming| SeenEntry::new(incoming, place, shelf));
-            let Some(named) = looked.and_then(|looked| named(looked, which)) else {
+            let seen = here.map(|incoming| SeenEntry::new(incoming, place, shelf));
+            let Some(named) = seen.and_then(|seen| named(seen, which)) else {
                 others.push(taken.arrived);
                 continue;
             };
@@ -263,28 +263,28 @@ impl ServiceBusShelves {
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
-        taken: &Taken,
+        taken: &ShelfMessage,
         work: Work<'_>,
         is_sent: bool,
-    ) -> Result<(), NotDone> {
+    ) -> Result<(), EntryError> {
         let place = &*place.path;
         let arrived = &taken.arrived;
         let Ok(incoming) = &arrived.message else { return Ok(()) };
         if taken.is_lost() {
             let error = error::lost(place, "its lock ran out");
-            return Err(NotDone { refusal: Refusal::LockLost, copy_in: None, error });
+            return Err(EntryError { refusal: Refusal::LockLost, copy_in: None, error });
         }
         fail_point(FailPoint::Taken);
         let settle = async |kind, properties| {
             let how = SettleAs::new(kind).with_properties(properties);
-            wire.settle(place, &[arrived.lock], &how).await.map_err(|error| NotDone {
+            wire.settle(place, &[arrived.lock], &how).await.map_err(|error| EntryError {
                 refusal: error.refusal.clone(),
                 copy_in: None,
                 error: error.into_error(&format!("settling a message of `{place}`")),
             })
         };
         let send_on = async |target: &str, copy: Message| {
-            let (hop, source) = (FailureHistory::read(&copy).copy_number, incoming.source(place));
+            let (hop, source) = (FailureHistory::read(&copy).copy_number, incoming.copy_source(place));
             let copy_id = copy.id().map(|id| match work {
                 Work::SendEdited(..) | Work::Replace(_) => edited_copy_id(id, hop, &source, &copy),
                 Work::SendTo(_) | Work::Park | Work::Discard => copy_id(id, hop, &source),
@@ -296,11 +296,11 @@ impl ServiceBusShelves {
                 lock: arrived.lock,
                 session: None,
             };
-            self.shared.replacements.replace(op).await.map_err(|NotReplaced { error, copy_stored }| {
+            self.shared.replacements.replace(op).await.map_err(|ReplaceError { error, copy_stored }| {
                 let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };
                 let refusal = error.refusal.clone();
                 let copy_in = copy_stored.then(|| target.to_owned());
-                NotDone { refusal, copy_in, error: error.into_error(&format!("{what} `{place}`")) }
+                EntryError { refusal, copy_in, error: error.into_error(&format!("{what} `{place}`")) }
             })
         };
         match work {
@@ -334,13 +334,13 @@ impl ServiceBusShelves {
             }
             Work::Replace(message) => {
                 let copy = edited(&incoming.message, message.clone());
-                match self.written_to(shelf) {
-                    Some((queue, Marks::Ours)) => send_on(queue, marked(copy, shelf)).await,
+                match self.shelf_target(shelf) {
+                    Some((queue, Marks::Trusted)) => send_on(queue, marked(copy, shelf)).await,
                     Some((queue, _)) => send_on(queue, copy).await,
-                    None => Err(NotDone {
+                    None => Err(EntryError {
                         refusal: Refusal::NotAllowed,
                         copy_in: None,
-                        error: error::dead_letter_queue_takes_none(place),
+                        error: error::cannot_send_to_dead_letter_queue(place),
                     }),
                 }
             }
@@ -349,10 +349,10 @@ impl ServiceBusShelves {
 }
 
 /// The entry, where it is meant.
-fn named(looked: SeenEntry, which: &Selection) -> Option<Named> {
-    let shelved = looked.shelved;
+fn named(seen: SeenEntry, which: &Selection) -> Option<ChosenEntry> {
+    let shelved = seen.shelved;
     let id = shelved.message.id().map(str::to_owned);
-    which.includes(&shelved).then_some(Named { handle: shelved.handle, id })
+    which.includes(&shelved).then_some(ChosenEntry { handle: shelved.handle, id })
 }
 
 /// Whether the report says of everything that was meant here what became of it, whatever else may be here.

@@ -11,12 +11,12 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connection::{AmqpConnection, End, no_transactions};
+use super::connection::{AmqpConnection, CloseMode, no_transactions};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
 use super::waits::{OPEN_WAIT, no_answer};
 use super::{
-    Accepted, InSession, ReplaceOp, SettleAs, Wire, WireReceiver, management, read_error, sending, session,
+    Accepted, ReplaceOp, SessionRef, SettleAs, Wire, WireReceiver, management, read_error, sending, session,
 };
 use crate::connection::address::Address;
 use crate::convert::WireMessage;
@@ -67,7 +67,7 @@ impl Wire for Amqp {
         let handed_over = sending::send(&mut *sender.lock().await, &sendable).await;
         fail_point(FailPoint::CopyHandedOver);
         let stored = match handed_over {
-            Ok(stored) => self.connection.answered(async { stored.await.map_err(read_error::send) }).await,
+            Ok(stored) => self.connection.await_reply(async { stored.await.map_err(read_error::send) }).await,
             Err(error) => Err(error),
         };
         match stored {
@@ -110,7 +110,7 @@ impl Wire for Amqp {
         timeout(wait.saturating_add(OPEN_WAIT), accepted).await.map_err(|_| no_answer(source))?
     }
 
-    async fn renew_session(&self, entity: &str, session: &InSession) -> Result<SystemTime, WireError> {
+    async fn renew_session(&self, entity: &str, session: &SessionRef) -> Result<SystemTime, WireError> {
         session::renew(&*self.connection.management(entity).await?, session).await
     }
 
@@ -123,14 +123,14 @@ impl Wire for Amqp {
     }
 
     async fn close(&self) {
-        let _ = self.connection.end.send(End::InOrder);
+        let _ = self.connection.end.send(CloseMode::Graceful);
         self.ended().await;
         // The task that closes it says that it ended when it begins to; this waits for the other end.
         self.connection.end.closed().await;
     }
 
     fn abort(&self) {
-        let _ = self.connection.end.send(End::AtOnce);
+        let _ = self.connection.end.send(CloseMode::Abrupt);
     }
 }
 
@@ -150,11 +150,11 @@ impl AmqpConnection {
             let controller = self.controller().await?;
             let declared =
                 async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
-            let mut transaction = self.answered(declared).await?;
+            let mut transaction = self.await_reply(declared).await?;
             transaction.set_rollback_on_drop_trials(0);
             let scheduled = management::schedule(&node, &op.message, &transaction).await;
             let rolled_back = async { transaction.rollback().await.map_err(read_error::control) };
-            if self.answered(rolled_back).await.is_err() {
+            if self.await_reply(rolled_back).await.is_err() {
                 // The broker rolls back with the link.
                 self.controller.lock().await.take();
             }
@@ -172,7 +172,7 @@ impl AmqpConnection {
         let node = self.management(entity).await?;
         let controller = self.controller().await?;
         let declared = async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
-        let mut transaction = match self.answered(declared).await {
+        let mut transaction = match self.await_reply(declared).await {
             Ok(transaction) => transaction,
             Err(error) => {
                 self.controller.lock().await.take();
@@ -181,10 +181,10 @@ impl AmqpConnection {
         };
         // Dropped, it would block this thread to roll back; the broker does that by itself in two minutes.
         transaction.set_rollback_on_drop_trials(0);
-        match self.do_both(&sender, &node, &transaction, ops).await {
+        match self.post_and_settle(&sender, &node, &transaction, ops).await {
             Ok(()) => {
                 let committed = async { transaction.commit().await.map_err(read_error::control) };
-                let committed = self.answered(committed).await;
+                let committed = self.await_reply(committed).await;
                 fail_point(FailPoint::AckWritten);
                 if committed.is_err() {
                     // Dropped, the transaction is rolled back with a delivery tag that the link uses a second time.
@@ -195,7 +195,7 @@ impl AmqpConnection {
             Err(error) => {
                 // Where this fails too, the broker rolls back with the link.
                 let rolled_back = async { transaction.rollback().await.map_err(read_error::control) };
-                if self.answered(rolled_back).await.is_err() {
+                if self.await_reply(rolled_back).await.is_err() {
                     self.controller.lock().await.take();
                 }
                 if error.refusal == Refusal::Interrupted {
@@ -206,7 +206,7 @@ impl AmqpConnection {
         }
     }
 
-    async fn do_both(
+    async fn post_and_settle(
         &self,
         sender: &Mutex<Sender>,
         node: &Requests,
@@ -228,7 +228,7 @@ impl AmqpConnection {
         let complete = SettleAs::complete().within(session);
         management::settle(node, &locks, &complete, Some(transaction)).await?;
         for stored in stored {
-            let stored = self.answered(async { stored.await.map_err(read_error::post) }).await?;
+            let stored = self.await_reply(async { stored.await.map_err(read_error::post) }).await?;
             read_error::outcome(stored)?;
         }
         fail_point(FailPoint::CopyConfirmed);

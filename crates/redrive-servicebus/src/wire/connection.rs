@@ -19,18 +19,18 @@ use tracing::{debug, warn};
 
 use super::probe::{self, PROBE_EVERY};
 use super::requests::Requests;
-use super::stream::Counted;
+use super::stream::CountingStream;
 use super::tokens::Tokens;
 use super::waits::{OPEN_WAIT, REPLY_WAIT, no_answer};
 use super::{read_error, sending, session, stream};
 use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
 
-/// How many transfers the broker may have under way to us.
-const WINDOW: u32 = 5000;
+/// The incoming and the outgoing window of an AMQP session: the most transfers that may be on their way in each direction.
+const SESSION_WINDOW: u32 = 5000;
 
-/// How many AMQP sessions there may be, one for each session of an entity that is held; no more than Azure allows.
-const CHANNELS: u16 = 4999;
+/// The most AMQP sessions on the connection: one for each held session of an entity. Azure allows no more.
+const MAX_CHANNELS: u16 = 4999;
 
 /// A connection: its session, what it may, and its links.
 pub(super) struct AmqpConnection {
@@ -43,7 +43,7 @@ pub(super) struct AmqpConnection {
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
     begins: mpsc::UnboundedSender<Begin>,
-    pub(super) end: mpsc::UnboundedSender<End>,
+    pub(super) end: mpsc::UnboundedSender<CloseMode>,
 }
 
 /// Asks the task that holds the connection for another AMQP session.
@@ -51,9 +51,9 @@ type Begin = oneshot::Sender<Result<SessionHandle<()>, WireError>>;
 
 /// How that task shall end the connection.
 #[derive(Debug)]
-pub(super) enum End {
-    InOrder,
-    AtOnce,
+pub(super) enum CloseMode {
+    Graceful,
+    Abrupt,
 }
 
 impl std::fmt::Debug for AmqpConnection {
@@ -64,14 +64,14 @@ impl std::fmt::Debug for AmqpConnection {
 
 impl AmqpConnection {
     pub(super) async fn open(address: Arc<Address>) -> Result<Arc<Self>, WireError> {
-        let (stream, received) = Counted::new(stream::connect(&address).await?);
+        let (stream, received) = CountingStream::new(stream::connect(&address).await?);
         let container = format!("redrive-{:016x}", fastrand::u64(..));
         let opened = Connection::builder()
             .container_id(container)
             .hostname(address.host.as_str())
             .scheme("amqp")
             .max_frame_size(65_536_u32)
-            .channel_max(CHANNELS)
+            .channel_max(MAX_CHANNELS)
             .idle_time_out(60_000_u32)
             .sasl_profile(SaslProfile::Anonymous)
             .open_with_stream(stream)
@@ -141,7 +141,7 @@ impl AmqpConnection {
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
         let sender = match attached.map_err(|_| no_answer(target))? {
             Ok(sender) => sender,
-            Err(SenderAttachError::IllegalState) => return Err(self.why_refused(target).await),
+            Err(SenderAttachError::IllegalState) => return Err(self.refusal_of_sender(target).await),
             Err(error) => return Err(read_error::attach_sender(error)),
         };
         let sender = Arc::new(Mutex::new(sender));
@@ -150,7 +150,7 @@ impl AmqpConnection {
     }
 
     /// The client library loses the reason for which a link for sending was refused. One for receiving is told.
-    async fn why_refused(&self, target: &str) -> WireError {
+    async fn refusal_of_sender(&self, target: &str) -> WireError {
         let looked =
             async { session::required(self.begin().await?, target, self.link_name("look")).await.map(drop) };
         match timeout(OPEN_WAIT, looked).await {
@@ -176,12 +176,12 @@ impl AmqpConnection {
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
         let attached = attached.map_err(|_| no_answer("the transaction coordinator"))?;
         let attached = attached.map_err(|error| no_transactions(read_error::attach_sender(error)))?;
-        self.answered(sending::try_out(&attached)).await.map_err(no_transactions)?;
+        self.await_reply(sending::try_out(&attached)).await.map_err(no_transactions)?;
         Ok(Arc::clone(controller.insert(Arc::new(attached))))
     }
 
     /// The client library may wait for ever for an answer on a connection that is gone.
-    pub(super) async fn answered<T>(
+    pub(super) async fn await_reply<T>(
         &self,
         answer: impl Future<Output = Result<T, WireError>>,
     ) -> Result<T, WireError> {
@@ -202,7 +202,7 @@ impl AmqpConnection {
         // The client library ends the session by itself where something comes for a link that was given up. On a connection
         // without it nothing can be settled.
         if self.session.try_lock().is_ok_and(|session| session.is_ended()) {
-            let _ = self.end.send(End::AtOnce);
+            let _ = self.end.send(CloseMode::Abrupt);
             return false;
         }
         !*self.ended.borrow()
@@ -210,7 +210,11 @@ impl AmqpConnection {
 }
 
 async fn begin(connection: &mut ConnectionHandle<()>) -> Result<SessionHandle<()>, WireError> {
-    let begun = Session::builder().incoming_window(WINDOW).outgoing_window(WINDOW).begin(connection).await;
+    let begun = Session::builder()
+        .incoming_window(SESSION_WINDOW)
+        .outgoing_window(SESSION_WINDOW)
+        .begin(connection)
+        .await;
     begun.map_err(|error| WireError::interrupted(format!("no session was begun: {error}")))
 }
 
@@ -218,7 +222,7 @@ async fn begin(connection: &mut ConnectionHandle<()>) -> Result<SessionHandle<()
 async fn hold(
     mut connection: ConnectionHandle<()>,
     received: Arc<AtomicU64>,
-    (mut begins, mut ends): (mpsc::UnboundedReceiver<Begin>, mpsc::UnboundedReceiver<End>),
+    (mut begins, mut ends): (mpsc::UnboundedReceiver<Begin>, mpsc::UnboundedReceiver<CloseMode>),
     ended: watch::Sender<bool>,
 ) {
     let mut probes = interval_at(Instant::now() + PROBE_EVERY, PROBE_EVERY);
@@ -236,7 +240,7 @@ async fn hold(
         };
         let begun = tokio::select! {
             how = ends.recv() => break how,
-            begun = probe::answered(begin(&mut connection), &received) => begun,
+            begun = probe::unless_silent(begin(&mut connection), &received) => begun,
         };
         let Some(begun) = begun else {
             warn!("Service Bus does not answer on a connection that stands: another one takes its place");
@@ -246,7 +250,7 @@ async fn hold(
         answer.map(|answer| answer.send(begun));
     };
     ended.send_replace(true);
-    if let Some(End::InOrder) = how {
+    if let Some(CloseMode::Graceful) = how {
         let _ = timeout(Duration::from_secs(5), connection.close()).await;
     }
 }

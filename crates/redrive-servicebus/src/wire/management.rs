@@ -14,14 +14,14 @@ use serde_amqp::Value;
 use tracing::warn;
 use uuid::Uuid;
 
-use super::requests::{Reply, Requests, senseless};
+use super::requests::{Reply, Requests, unreadable_reply};
 use super::waits::REPLY_WAIT;
-use super::{InSession, SettleAs, SettleKind};
+use super::{SessionRef, SettleAs, SettleKind};
 use crate::convert::{SCHEDULED_AT, WireMessage, id_text};
 use crate::error::{Refusal, WireError};
 
 const DISPOSITION: &str = "com.microsoft:update-disposition";
-const RENEW: &str = "com.microsoft:renew-lock";
+const RENEW_LOCK: &str = "com.microsoft:renew-lock";
 const PEEK: &str = "com.microsoft:peek-message";
 const SCHEDULE: &str = "com.microsoft:schedule-message";
 
@@ -53,9 +53,9 @@ pub(super) async fn settle(
 
 /// Renews locks; answers until when each holds.
 pub(super) async fn renew(node: &Requests, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError> {
-    let mut reply = ask(node, RENEW, vec![("lock-tokens", uuids(locks))], None, None).await?;
+    let mut reply = ask(node, RENEW_LOCK, vec![("lock-tokens", uuids(locks))], None, None).await?;
     let times = items(reply.take("expirations")).into_iter().filter_map(time).collect::<Vec<_>>();
-    if times.len() == locks.len() { Ok(times) } else { Err(senseless(RENEW)) }
+    if times.len() == locks.len() { Ok(times) } else { Err(unreadable_reply(RENEW_LOCK)) }
 }
 
 /// Messages from this sequence number on, not locked. Those that cannot be read are left out: one of them must not hide all
@@ -76,7 +76,7 @@ pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<W
     if messages.len() < found {
         warn!(unreadable = found - messages.len(), "messages were looked at that cannot be read");
     }
-    if messages.is_empty() && found > 0 { Err(senseless(PEEK)) } else { Ok(messages) }
+    if messages.is_empty() && found > 0 { Err(unreadable_reply(PEEK)) } else { Ok(messages) }
 }
 
 /// Schedules a message, as a part of a transaction.
@@ -107,7 +107,7 @@ pub(super) async fn ask(
     node: &Requests,
     operation: &str,
     mut body: Vec<(&str, Value)>,
-    session: Option<&InSession>,
+    session: Option<&SessionRef>,
     transaction: Option<&Transaction<'_>>,
 ) -> Result<Reply, WireError> {
     let mut properties = OrderedMap::new();

@@ -76,14 +76,14 @@ pub(crate) trait Wire: Debug + Send + Sync {
     }
 
     /// Renews the lock of a session, and with it those of its messages; answers until when it holds.
-    async fn renew_session(&self, entity: &str, session: &InSession) -> Result<SystemTime, WireError> {
+    async fn renew_session(&self, entity: &str, session: &SessionRef) -> Result<SystemTime, WireError> {
         Err(WireError::new(Refusal::NotAllowed, format!("no session `{}` of `{entity}` is held", session.id)))
     }
 
     /// For a protocol that can look at messages only by locking them: up to this many messages from the head, locked, and the way to
     /// give them back.
     /// `None`: by [`Wire::peek`].
-    async fn hold_all(&self, _entity: &str, _most: usize) -> Result<Option<HeldAll>, WireError> {
+    async fn lock_all(&self, _entity: &str, _most: usize) -> Result<Option<LockedAll>, WireError> {
         Ok(None)
     }
 
@@ -114,7 +114,7 @@ pub(crate) trait WireReceiver: Debug + Send + Sync {
     async fn allow(&mut self, more: u32) -> Result<(), WireError>;
 
     /// Lets a request for messages wait no longer than this. Where messages are pushed, no request waits.
-    fn wait_at_most(&mut self, longest: Duration) {
+    fn set_max_wait(&mut self, longest: Duration) {
         let _ = longest;
     }
 
@@ -139,7 +139,7 @@ pub(crate) trait Handle: Debug + Send + Sync {
 }
 
 /// Messages that were locked to be looked at.
-pub(crate) type HeldAll = (Vec<Arrived>, Arc<dyn Handle>);
+pub(crate) type LockedAll = (Vec<Arrived>, Arc<dyn Handle>);
 
 /// A message that was handed out.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Tag {
 
 /// A session, by the link that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InSession {
+pub(crate) struct SessionRef {
     pub(crate) id: Arc<str>,
     /// The name of the link.
     pub(crate) link: Arc<str>,
@@ -181,7 +181,7 @@ pub(crate) struct InSession {
 /// A session that was accepted. It is held until its receiver is closed.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub(crate) place: InSession,
+    pub(crate) reference: SessionRef,
     pub(crate) receiver: Box<dyn WireReceiver>,
     pub(crate) locked_until: Option<SystemTime>,
 }
@@ -194,7 +194,7 @@ pub(crate) struct ReplaceOp {
     /// Where the other one is locked.
     pub(crate) entity: String,
     pub(crate) lock: Uuid,
-    pub(crate) session: Option<InSession>,
+    pub(crate) session: Option<SessionRef>,
 }
 
 /// What becomes of a locked message.
@@ -204,7 +204,7 @@ pub(crate) struct SettleAs {
     /// Changed on the message on its way.
     pub(crate) properties: Vec<(String, SimpleValue)>,
     /// The session that it was handed out in.
-    pub(crate) session: Option<InSession>,
+    pub(crate) session: Option<SessionRef>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -236,7 +236,7 @@ impl SettleAs {
         self
     }
 
-    pub(crate) fn within(mut self, session: Option<&InSession>) -> Self {
+    pub(crate) fn within(mut self, session: Option<&SessionRef>) -> Self {
         self.session = session.cloned();
         self
     }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the broker is asked whether it answers.
+/// The interval between two probes.
 pub(super) const PROBE_EVERY: Duration = Duration::from_secs(15);
-/// For how many seconds nothing may come while an answer is due. Seconds in which this process ran: it may have been stopped.
-const MOST_SILENT_SECONDS: u32 = 60;
-/// Of a second in which the broker sends nothing but empty frames of eight bytes, no more than this comes.
+/// The longest silence while an answer is due, in seconds. Only seconds in which this process ran count: it may have been suspended.
+const MAX_SILENT_SECONDS: u32 = 60;
+/// The most bytes that arrive in a second in which the broker sends only empty frames, of eight bytes each.
 const EMPTY_FRAMES: u64 = 64;
 
 /// Waits for `answer`; `None` where it does not come and nothing else comes either. An answer may be late behind a large message
 /// on a slow line.
-pub(super) async fn answered<T>(answer: impl Future<Output = T>, received: &AtomicU64) -> Option<T> {
+pub(super) async fn unless_silent<T>(answer: impl Future<Output = T>, received: &AtomicU64) -> Option<T> {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent = 0;
@@ -30,7 +30,7 @@ pub(super) async fn answered<T>(answer: impl Future<Output = T>, received: &Atom
         let now = received.load(Ordering::Relaxed);
         silent = if now - before > EMPTY_FRAMES { 0 } else { silent + 1 };
         before = now;
-        if silent > MOST_SILENT_SECONDS {
+        if silent > MAX_SILENT_SECONDS {
             return None;
         }
     }
@@ -56,7 +56,7 @@ mod tests {
             pending::<()>().await;
         };
         tokio::select! {
-            answered = answered(pending::<()>(), &received) => assert_eq!(answered, None),
+            answered = unless_silent(pending::<()>(), &received) => assert_eq!(answered, None),
             () = line => {}
         }
         began.elapsed().as_secs()
@@ -72,7 +72,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_taken_whenever_it_comes() {
         let late = sleep(Duration::from_secs(59));
-        assert_eq!(answered(late, &AtomicU64::new(0)).await, Some(()));
+        assert_eq!(unless_silent(late, &AtomicU64::new(0)).await, Some(()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -82,7 +82,7 @@ mod tests {
         tokio::select! {
             biased;
             () = async { advance(Duration::from_secs(3600)).await; pending::<()>().await } => {}
-            _ = answered(pending::<()>(), &received) => {}
+            _ = unless_silent(pending::<()>(), &received) => {}
         }
         assert!(began.elapsed() >= Duration::from_secs(3600 + 59));
     }

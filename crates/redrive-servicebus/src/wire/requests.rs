@@ -22,14 +22,14 @@ use super::{read_error, sending};
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
-/// How many replies may be on their way at once.
-const REPLIES: u32 = 1000;
+/// The most replies that may be on their way at the same time.
+const REPLY_CREDIT: u32 = 1000;
 
 /// A node that answers requests: `$cbs`, or the `$management` of an entity.
 #[derive(Debug)]
 pub(crate) struct Requests {
     sender: tokio::sync::Mutex<Sender>,
-    waiting: Arc<Waiting>,
+    pending: Arc<PendingReplies>,
     reader: JoinHandle<()>,
     reply_to: String,
     next_id: AtomicU64,
@@ -45,7 +45,7 @@ pub(crate) struct Reply {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingReplies {
     by_id: Mutex<HashMap<String, oneshot::Sender<Reply>>>,
     ended: AtomicBool,
 }
@@ -62,7 +62,7 @@ impl Requests {
             .name(reply_to.clone())
             .source(Source::builder().address(node).build())
             .target(Target::builder().address(reply_to.clone()).build())
-            .credit_mode(CreditMode::Auto(REPLIES))
+            .credit_mode(CreditMode::Auto(REPLY_CREDIT))
             .auto_accept(true)
             .verify_incoming_source(false)
             .verify_incoming_target(false)
@@ -78,19 +78,19 @@ impl Requests {
             .attach(session)
             .await
             .map_err(read_error::attach_sender)?;
-        let waiting = Arc::new(Waiting::default());
+        let pending = Arc::new(PendingReplies::default());
         let reader = tokio::spawn({
-            let waiting = Arc::clone(&waiting);
+            let pending = Arc::clone(&pending);
             async move {
                 while let Some(reply) = read(&mut receiver).await {
-                    waiting.answer(reply);
+                    pending.answer(reply);
                 }
-                waiting.end();
+                pending.end();
             }
         });
         Ok(Self {
             sender: tokio::sync::Mutex::new(sender),
-            waiting,
+            pending,
             reader,
             reply_to,
             next_id: AtomicU64::new(0),
@@ -99,7 +99,7 @@ impl Requests {
 
     /// Whether a request can be made, as far as known.
     pub(crate) fn is_live(&self) -> bool {
-        !self.waiting.ended.load(Ordering::Acquire)
+        !self.pending.ended.load(Ordering::Acquire)
     }
 
     /// Asks, and waits for the answer, whatever it is. In a transaction: to be done when that is committed.
@@ -111,7 +111,7 @@ impl Requests {
     ) -> Result<Reply, WireError> {
         let id = format!("{}", self.next_id.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
-        let _ended_on_drop = self.waiting.enter(id.clone(), answer)?;
+        let _ended_on_drop = self.pending.enter(id.clone(), answer)?;
         let sendable = Sendable::builder().message(self.message(id, properties, body)).build();
         {
             let mut sender = self.sender.lock().await;
@@ -122,7 +122,7 @@ impl Requests {
             };
             if let Err(error) = handed_over {
                 // The next request attaches another link.
-                self.waiting.end();
+                self.pending.end();
                 return Err(error);
             }
         }
@@ -174,14 +174,14 @@ impl Reply {
     }
 }
 
-impl Waiting {
-    fn enter(&self, id: String, answer: oneshot::Sender<Reply>) -> Result<Entry<'_>, WireError> {
+impl PendingReplies {
+    fn enter(&self, id: String, answer: oneshot::Sender<Reply>) -> Result<PendingReply<'_>, WireError> {
         let mut by_id = self.by_id();
         if self.ended.load(Ordering::Acquire) {
             return Err(WireError::interrupted("the link ended"));
         }
         by_id.insert(id.clone(), answer);
-        Ok(Entry { waiting: self, id })
+        Ok(PendingReply { pending: self, id })
     }
 
     fn answer(&self, (id, reply): (String, Reply)) {
@@ -203,14 +203,14 @@ impl Waiting {
 }
 
 /// A request that somebody waits for; given up, it is forgotten.
-struct Entry<'a> {
-    waiting: &'a Waiting,
+struct PendingReply<'a> {
+    pending: &'a PendingReplies,
     id: String,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
-        self.waiting.by_id().remove(&self.id);
+        self.pending.by_id().remove(&self.id);
     }
 }
 
@@ -255,6 +255,6 @@ fn reply(message: WireMessage) -> Option<(String, Reply)> {
 }
 
 /// A reply that makes no sense.
-pub(crate) fn senseless(operation: &str) -> WireError {
+pub(crate) fn unreadable_reply(operation: &str) -> WireError {
     WireError::new(Refusal::Other, format!("the answer to `{operation}` cannot be read"))
 }

@@ -22,10 +22,11 @@ use super::read_error;
 use super::waits::REPLY_WAIT;
 use crate::error::WireError;
 
-/// When to look again for the first time, and at most how long to wait between two looks.
-const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(1);
-/// A message with a body of up to this many bytes goes in one frame.
+/// The wait before the first repetition of an attempt. It doubles with each repetition.
+const FIRST_RETRY_WAIT: Duration = Duration::from_millis(20);
+/// The longest wait between two repetitions.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(1);
+/// The largest body whose message certainly fits into one frame, in bytes.
 const IN_ONE_FRAME: usize = 8 * 1024;
 
 /// Hands a message over. Answers what will tell what became of it. After an error the link is not to be used again.
@@ -33,10 +34,10 @@ pub(super) async fn send(
     sender: &mut Sender,
     message: &Sendable<Body<Value>>,
 ) -> Result<DeliveryFut<Result<Outcome, SendError>>, WireError> {
-    let mut patience = Patience::new(SHORTEST);
+    let mut credit_wait = CreditWait::new(FIRST_RETRY_WAIT);
     loop {
         let attempt = sender.send_batchable_ref(message);
-        if let Some(sent) = patience.with(attempt, || goes_in_one_frame(message)).await? {
+        if let Some(sent) = credit_wait.with(attempt, || goes_in_one_frame(message)).await? {
             return sent.map_err(read_error::send);
         }
     }
@@ -48,10 +49,10 @@ pub(super) async fn post(
     sender: &mut Sender,
     message: &Sendable<Body<Value>>,
 ) -> Result<DeliveryFut<Result<Outcome, PostError>>, WireError> {
-    let mut patience = Patience::new(SHORTEST);
+    let mut credit_wait = CreditWait::new(FIRST_RETRY_WAIT);
     loop {
         let attempt = transaction.post_batchable_ref(sender, message);
-        if let Some(posted) = patience.with(attempt, || goes_in_one_frame(message)).await? {
+        if let Some(posted) = credit_wait.with(attempt, || goes_in_one_frame(message)).await? {
             return posted.map_err(read_error::post);
         }
     }
@@ -60,23 +61,23 @@ pub(super) async fn post(
 /// Declares a first transaction and takes it back: from here on there is credit.
 pub(super) async fn try_out(controller: &Controller) -> Result<(), WireError> {
     // What is given up may have been declared all the same: not so often.
-    let mut patience = Patience::new(LONGEST);
+    let mut credit_wait = CreditWait::new(MAX_RETRY_WAIT);
     loop {
-        if let Some(declared) = patience.with(Transaction::declare(controller, None), || true).await? {
+        if let Some(declared) = credit_wait.with(Transaction::declare(controller, None), || true).await? {
             return declared.map_err(read_error::control)?.rollback().await.map_err(read_error::control);
         }
     }
 }
 
 /// How long to wait for credit.
-struct Patience {
+struct CreditWait {
     until: Instant,
-    look_again: Duration,
+    next_wait: Duration,
 }
 
-impl Patience {
-    fn new(look_again: Duration) -> Self {
-        Self { until: Instant::now() + REPLY_WAIT, look_again }
+impl CreditWait {
+    fn new(next_wait: Duration) -> Self {
+        Self { until: Instant::now() + REPLY_WAIT, next_wait }
     }
 
     /// Waits for an attempt; `None`: repeat it. What goes in several frames may be handed over in part when it
@@ -90,7 +91,7 @@ impl Patience {
         let mut attempt = pin!(unconstrained(attempt));
         loop {
             let now = Instant::now();
-            if let Ok(done) = timeout_at(self.until.min(now + self.look_again), attempt.as_mut()).await {
+            if let Ok(done) = timeout_at(self.until.min(now + self.next_wait), attempt.as_mut()).await {
                 return Ok(Some(done));
             }
             if Instant::now() >= self.until {
@@ -98,7 +99,7 @@ impl Patience {
                     "the broker gave no credit within {REPLY_WAIT:?}"
                 )));
             }
-            self.look_again = (self.look_again * 2).min(LONGEST.max(self.look_again));
+            self.next_wait = (self.next_wait * 2).min(MAX_RETRY_WAIT.max(self.next_wait));
             if goes_in_one_frame() {
                 return Ok(None);
             }
@@ -123,17 +124,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_missed_the_credit_is_repeated() {
-        let mut patience = Patience::new(SHORTEST);
-        assert_eq!(patience.with(pending::<()>(), || true).await.ok(), Some(None));
-        assert_eq!(patience.with(ready(7), || true).await.ok(), Some(Some(7)));
+        let mut credit_wait = CreditWait::new(FIRST_RETRY_WAIT);
+        assert_eq!(credit_wait.with(pending::<()>(), || true).await.ok(), Some(None));
+        assert_eq!(credit_wait.with(ready(7), || true).await.ok(), Some(Some(7)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_gets_no_credit_is_told_so_in_the_end() {
         let start = Instant::now();
-        let mut patience = Patience::new(SHORTEST);
+        let mut credit_wait = CreditWait::new(FIRST_RETRY_WAIT);
         let error = loop {
-            match patience.with(pending::<()>(), || true).await {
+            match credit_wait.with(pending::<()>(), || true).await {
                 Ok(done) => assert_eq!(done, None),
                 Err(error) => break error,
             }
@@ -144,10 +145,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_goes_in_several_frames_is_handed_over_whole_or_its_link_is_given_up() {
-        let mut patience = Patience::new(SHORTEST);
+        let mut credit_wait = CreditWait::new(FIRST_RETRY_WAIT);
         let slow = tokio::time::sleep(REPLY_WAIT / 2);
-        assert_eq!(patience.with(slow, || false).await.ok(), Some(Some(())));
-        assert!(patience.with(pending::<()>(), || false).await.is_err());
+        assert_eq!(credit_wait.with(slow, || false).await.ok(), Some(Some(())));
+        assert!(credit_wait.with(pending::<()>(), || false).await.is_err());
     }
 
     #[test]

@@ -12,8 +12,8 @@ use serde_amqp::Value;
 use tokio::time::timeout;
 
 use super::receiver::AmqpReceiver;
-use super::requests::{Requests, senseless};
-use super::{Accepted, Arrived, Handle, InSession, WireReceiver, management, read_error};
+use super::requests::{Requests, unreadable_reply};
+use super::{Accepted, Arrived, Handle, SessionRef, WireReceiver, management, read_error};
 use crate::error::{Refusal, WireError};
 
 /// By this name a source asks for a session; without a value, for the next one that is free and has messages.
@@ -22,7 +22,7 @@ const FILTER: &str = "com.microsoft:session-filter";
 const TIMEOUT: &str = "com.microsoft:timeout";
 /// Until when its lock holds.
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
-const RENEW: &str = "com.microsoft:renew-session-lock";
+const RENEW_SESSION_LOCK: &str = "com.microsoft:renew-session-lock";
 /// .NET counts from the year 1, in steps of 100 ns.
 const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
 const TICKS_PER_MILLISECOND: u64 = 10_000;
@@ -54,8 +54,8 @@ pub(super) async fn accept(
         return Err(WireError::new(Refusal::Other, said));
     };
     let locked_until = properties.get(&Symbol::from(LOCKED_UNTIL)).and_then(from_ticks);
-    let place = InSession { id: id.into(), link: link.into() };
-    Ok(Some(Accepted { place, receiver: Box::new(SessionReceiver { receiver, session }), locked_until }))
+    let reference = SessionRef { id: id.into(), link: link.into() };
+    Ok(Some(Accepted { reference, receiver: Box::new(SessionReceiver { receiver, session }), locked_until }))
 }
 
 /// Whether the entity is consumed by sessions only: a plain link to it is refused then. On an AMQP session of its own.
@@ -78,9 +78,9 @@ pub(super) async fn required(
 }
 
 /// Renews the lock; answers until when it holds.
-pub(super) async fn renew(node: &Requests, place: &InSession) -> Result<SystemTime, WireError> {
-    let mut reply = management::ask(node, RENEW, Vec::new(), Some(place), None).await?;
-    reply.take("expiration").and_then(management::time).ok_or_else(|| senseless(RENEW))
+pub(super) async fn renew(node: &Requests, reference: &SessionRef) -> Result<SystemTime, WireError> {
+    let mut reply = management::ask(node, RENEW_SESSION_LOCK, Vec::new(), Some(reference), None).await?;
+    reply.take("expiration").and_then(management::time).ok_or_else(|| unreadable_reply(RENEW_SESSION_LOCK))
 }
 
 /// Without a word on why, another try may tell.

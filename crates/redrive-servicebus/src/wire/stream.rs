@@ -39,12 +39,12 @@ pub(crate) async fn connect(address: &Address) -> Result<Box<dyn Stream>, WireEr
 
 /// A stream, and how many bytes came on it.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountingStream {
     stream: Box<dyn Stream>,
     received: Arc<AtomicU64>,
 }
 
-impl Counted {
+impl CountingStream {
     /// The stream, and its count.
     pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<AtomicU64>) {
         let received = Arc::new(AtomicU64::new(0));
@@ -52,7 +52,7 @@ impl Counted {
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountingStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountingStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

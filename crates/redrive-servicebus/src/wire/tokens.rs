@@ -18,11 +18,12 @@ use crate::connection::address::Address;
 use crate::connection::auth::Token;
 use crate::error::WireError;
 
-/// When to try again to put a token that could not be put.
-const RETRY: Duration = Duration::from_secs(15);
-/// The shortest and the longest time until it is looked again. A machine that was suspended shall notice.
-const SOONEST: Duration = Duration::from_secs(1);
-const LATEST: Duration = Duration::from_secs(60);
+/// The wait before the next attempt after a token could not be put.
+const RETRY_WAIT: Duration = Duration::from_secs(15);
+/// The shortest sleep between two checks for tokens to renew.
+const MIN_SLEEP: Duration = Duration::from_secs(1);
+/// The longest sleep between two checks: tokens may have expired while the machine was suspended.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 
 /// What a connection has shown of us.
 pub(super) struct Tokens {
@@ -94,7 +95,7 @@ impl Tokens {
     async fn rest(&self) -> Duration {
         let now = SystemTime::now();
         let next = self.renewals.lock().await.values().flatten().min().copied();
-        next.map_or(LATEST, |at| at.duration_since(now).unwrap_or_default().clamp(SOONEST, LATEST))
+        next.map_or(MAX_SLEEP, |at| at.duration_since(now).unwrap_or_default().clamp(MIN_SLEEP, MAX_SLEEP))
     }
 
     /// Puts new ones where it is time.
@@ -114,7 +115,7 @@ impl Tokens {
                 // Again in a while: the old one holds for some time.
                 Err(error) => {
                     warn!(%audience, %error, "Service Bus has no new token");
-                    Some(SystemTime::now() + RETRY)
+                    Some(SystemTime::now() + RETRY_WAIT)
                 }
             };
             self.renewals.lock().await.insert(audience, renew_at);

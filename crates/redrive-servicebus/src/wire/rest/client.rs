@@ -15,14 +15,14 @@ use crate::connection::address::Address;
 use crate::connection::auth::Token;
 use crate::error::{Refusal, WireError};
 
-/// How long an answer may take, beyond what it was asked to wait.
+/// The longest time that a response may take beyond the wait that was requested.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// How much of an answer's text is repeated in an error.
-const MAX_SAID: usize = 300;
-/// The port of an emulator that says none.
+/// The most characters of a response that an error repeats.
+const MAX_ERROR_CHARS: usize = 300;
+/// The port of an emulator whose connection string names none.
 const EMULATOR_PORT: u16 = 5300;
-/// What may stand in a path as it is.
-const IN_PATH: &AsciiSet =
+/// The characters that are escaped in a path.
+const PATH_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'$').remove(b'/');
 
 /// Asks a namespace.
@@ -69,11 +69,11 @@ impl Client {
     /// Asks, and waits for the answer, whatever it is.
     pub(super) async fn ask(&self, entity: &str, verb: Verb, content: Content) -> Result<Answer, WireError> {
         let request = self.request(entity, verb, content).await?;
-        let patience = match verb {
+        let limit = match verb {
             Verb::PeekLock { wait } => wait + ANSWER_WAIT,
             _ => ANSWER_WAIT,
         };
-        let asked = timeout(patience, async {
+        let asked = timeout(limit, async {
             let answer = self.http.execute_request(&request).await?;
             let (status, headers, body) = answer.deconstruct();
             // The bytes as they are: a body need not be text.
@@ -82,7 +82,7 @@ impl Client {
         let (status, headers, body) = match asked.await {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(WireError::interrupted(with_causes(&error))),
-            Err(_) => return Err(WireError::interrupted(format!("no answer within {patience:?}"))),
+            Err(_) => return Err(WireError::interrupted(format!("no answer within {limit:?}"))),
         };
         let headers = headers.into_iter();
         let headers = headers.map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()));
@@ -90,7 +90,7 @@ impl Client {
     }
 
     async fn request(&self, entity: &str, verb: Verb, content: Content) -> Result<Request, WireError> {
-        let path = utf8_percent_encode(entity, IN_PATH);
+        let path = utf8_percent_encode(entity, PATH_ESCAPES);
         let (method, rest) = match verb {
             Verb::Send => (Method::Post, "messages".to_owned()),
             Verb::PeekLock { wait } => {
@@ -165,7 +165,7 @@ impl Answer {
         let text = String::from_utf8_lossy(&self.body);
         let detail = text.split_once("<Detail>").and_then(|(_, rest)| rest.split_once("</Detail>"));
         let text = detail.map_or(&*text, |(detail, _)| detail);
-        let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect();
+        let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_ERROR_CHARS).collect();
         format!("status {} {}", self.status, text.trim())
     }
 }

@@ -20,11 +20,12 @@ use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
 use crate::wire::tls;
 
-/// How long connecting may take.
+/// The longest time that connecting may take.
 const CONNECT_WAIT: Duration = Duration::from_secs(30);
-/// Shorter than any server keeps a connection on which nothing happens: a request on one that just ended would fail.
-const IDLE: Duration = Duration::from_secs(30);
-/// The head of an answer: 64 KiB of properties, written longer.
+/// The time after which an idle connection is closed. Every server keeps it longer: a request on a connection that the server has just
+/// closed would fail.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest head of a response, in bytes: 64 KiB of properties, which are longer when encoded.
 const MAX_HEAD: usize = 1 << 20;
 const MAX_HEADERS: usize = 2000;
 
@@ -48,7 +49,7 @@ impl Http {
             .enable_http1()
             .wrap_connector(tcp);
         let mut builder = Client::builder(TokioExecutor::new());
-        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE);
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT);
         builder.http1_max_headers(MAX_HEADERS).http1_max_buf_size(MAX_HEAD);
         Ok(Self(builder.build(connector)))
     }

@@ -21,17 +21,16 @@ use super::{Refusal, WireError};
 use crate::convert::body;
 use crate::convert::values::{from_property, to_property};
 use crate::convert::{self, DESCRIPTION, Incoming, REASON, WireMessage, carried};
+use crate::receive::locks::ASSUMED_LOCK_DURATION;
 
-/// How many properties go in lines of their own; all others go together, in one.
-const MOST_LINES: usize = 48;
-/// What Service Bus says of a message that has no content type.
+/// The most properties that have a header line of their own. All others are packed into one line.
+const MAX_PROPERTY_LINES: usize = 48;
+/// The content type that Service Bus reports for a message without one.
 const NO_CONTENT_TYPE: &str = "application/atom+xml;type=entry";
-/// How long a lock lasts where nothing says so: the shortest that Azure gives.
-const UNKNOWN: Duration = Duration::from_secs(5);
-/// Times are told in whole seconds: what a lock may last shorter than they say.
-const ROUNDED: Duration = Duration::from_secs(1);
-/// What HTTP itself has, in requests or answers; everything else in an answer is a property of the message.
-const OF_HTTP: &[&str] = &[
+/// The time by which a lock may be shorter than reported: HTTP reports times in whole seconds.
+const ROUNDING: Duration = Duration::from_secs(1);
+/// The headers that HTTP defines for requests or responses. Every other header of a response is a property of the message.
+const HTTP_HEADERS: &[&str] = &[
     "accept",
     "accept-encoding",
     "accept-language",
@@ -88,7 +87,7 @@ const OF_HTTP: &[&str] = &[
 
 /// A message that was locked.
 #[derive(Debug)]
-pub(super) struct Locked {
+pub(super) struct PeekLocked {
     pub(super) incoming: Incoming,
     pub(super) lock: Uuid,
     /// How long a lock lasts there.
@@ -154,7 +153,7 @@ pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
 }
 
 /// Reads a message; `None` when nothing names its lock.
-pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<Locked> {
+pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<PeekLocked> {
     let Answer { mut headers, body, .. } = answer;
     let mut take =
         |name: &str| headers.iter().position(|(known, _)| known == name).map(|at| headers.swap_remove(at).1);
@@ -181,7 +180,7 @@ pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<Locked> {
     }
     let mut properties = OrderedMap::new();
     for (name, text) in headers {
-        if !OF_HTTP.contains(&name.as_str()) && !name.starts_with("x-ms-") {
+        if !HTTP_HEADERS.contains(&name.as_str()) && !name.starts_with("x-ms-") {
             properties.insert(known_name(name), property(text));
         }
     }
@@ -210,24 +209,24 @@ pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<Locked> {
         body: Body::Data(Batch::new(vec![Data(body.to_vec().into())])),
         footer: None,
     };
-    Some(Locked { incoming: convert::incoming(message), lock, lasts })
+    Some(PeekLocked { incoming: convert::incoming(message), lock, lasts })
 }
 
 /// Properties as lines. HTTP knows no upper case in names, and few characters: what would not come back as it is goes, with its
 /// name, into one line for all.
 fn lines(properties: OrderedMap<String, SimpleValue>) -> Vec<(String, String)> {
     let mut lines = Vec::new();
-    let mut together = Headers::new();
+    let mut packed = Headers::new();
     for (name, value) in properties {
-        if is_name(&name) && lines.len() < MOST_LINES {
+        if is_name(&name) && lines.len() < MAX_PROPERTY_LINES {
             lines.push((name, line(value)));
         } else {
-            together.insert(name, from_property(value));
+            packed.insert(name, from_property(value));
         }
     }
-    if !together.is_empty() {
-        let text = typed_text(&Value::Table(together));
-        lines.push((carried::TOGETHER.to_owned(), line(SimpleValue::String(text))));
+    if !packed.is_empty() {
+        let text = typed_text(&Value::Table(packed));
+        lines.push((carried::PACKED.to_owned(), line(SimpleValue::String(text))));
     }
     lines
 }
@@ -270,7 +269,7 @@ fn known_name(name: String) -> String {
 
 fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
-    let is_free = !OF_HTTP.contains(&name) && !name.starts_with("x-ms-") && name != carried::TOGETHER;
+    let is_free = !HTTP_HEADERS.contains(&name) && !name.starts_with("x-ms-") && name != carried::PACKED;
     (1..=128).contains(&name.len()) && name.chars().all(fits) && is_free
 }
 
@@ -287,8 +286,8 @@ fn of_location(location: &str) -> (Option<i64>, Option<Uuid>) {
 
 /// By the broker's clock alone, where it says what time it is.
 fn lasts(until: Option<SystemTime>, said_at: SystemTime) -> Duration {
-    let lasts = until.and_then(|until| until.duration_since(said_at).ok()).unwrap_or(UNKNOWN);
-    lasts.saturating_sub(ROUNDED).max(Duration::from_millis(500))
+    let lasts = until.and_then(|until| until.duration_since(said_at).ok()).unwrap_or(ASSUMED_LOCK_DURATION);
+    lasts.saturating_sub(ROUNDING).max(Duration::from_millis(500))
 }
 
 /// The time is told in whole seconds: rather later than too early.

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::{Arrived, Handle, HeldAll, ReplaceOp, SettleAs, SettleKind, Tag, Wire, WireReceiver};
+use super::{Arrived, Handle, LockedAll, ReplaceOp, SettleAs, SettleKind, Tag, Wire, WireReceiver};
 use crate::connection::address::Address;
 use crate::convert::{Incoming, WireMessage};
 use crate::error::{Refusal, WireError};
@@ -32,9 +32,9 @@ use client::{Answer, Client, Verb};
 use receiver::RestReceiver;
 
 /// How many requests are under way at once where many things are to be done.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// The shortest that a request can wait for a message: the API counts in seconds, and what it makes of 0 is not written.
-const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const MIN_POLL_WAIT: Duration = Duration::from_secs(1);
 
 /// Begins to speak to the namespace. Nothing is asked yet: each request stands for itself.
 pub(crate) fn open(
@@ -58,7 +58,7 @@ struct Inner {
     poll_wait: Duration,
     /// How many requests wait at once at most.
     polls: usize,
-    held: Mutex<HashMap<Uuid, Held>>,
+    held: Mutex<HashMap<Uuid, RestLock>>,
     /// Settled in a request for several that failed for others: when they are asked for again, that was done.
     done: Mutex<HashSet<Uuid>>,
     /// Handed out, and taken by nobody: for the next receiver.
@@ -68,14 +68,14 @@ struct Inner {
 
 /// A lock: by which number its message is known there, and how long it lasts.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct RestLock {
     sequence_number: i64,
     lasts: Duration,
 }
 
 impl Rest {
     fn new(client: Client, poll_wait: Duration, polls: usize) -> Self {
-        let poll_wait = poll_wait.max(SHORTEST_WAIT);
+        let poll_wait = poll_wait.max(MIN_POLL_WAIT);
         let (ended, _) = watch::channel(false);
         let (held, done, spare) = Default::default();
         Self { inner: Arc::new(Inner { client, poll_wait, polls: polls.max(1), held, done, spare, ended }) }
@@ -101,7 +101,7 @@ impl Inner {
             return None;
         };
         let sequence_number = read.incoming.sequence_number;
-        lock(&self.held).insert(read.lock, Held { sequence_number, lasts: read.lasts });
+        lock(&self.held).insert(read.lock, RestLock { sequence_number, lasts: read.lasts });
         let tag = Tag::Rest(source.into(), read.lock);
         Some(Arrived { lock: read.lock, tag, message: Ok(Box::new(read.incoming)) })
     }
@@ -167,7 +167,7 @@ impl Inner {
         spare
     }
 
-    fn held(&self, id: Uuid) -> Option<Held> {
+    fn held(&self, id: Uuid) -> Option<RestLock> {
         lock(&self.held).get(&id).copied()
     }
 
@@ -182,7 +182,7 @@ impl Wire for Rest {
         let mut first = self.inner.take_spare(source);
         if first.is_empty() {
             // Whether the entity is there and may be read can only be found out by reading.
-            first.extend(self.inner.peek_lock(source, SHORTEST_WAIT).await?);
+            first.extend(self.inner.peek_lock(source, MIN_POLL_WAIT).await?);
         }
         Ok(Box::new(RestReceiver::start(Arc::clone(&self.inner), source, first)))
     }
@@ -196,7 +196,7 @@ impl Wire for Rest {
         };
         let settled = futures::stream::iter(locks.iter().copied())
             .map(|id| async move { (id, self.inner.settle_one(entity, id, verb).await) })
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT_REQUESTS)
             .collect::<Vec<_>>()
             .await;
         let refused = settled.iter().filter_map(|(_, settled)| settled.as_ref().err());
@@ -226,7 +226,7 @@ impl Wire for Rest {
     async fn renew(&self, entity: &str, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError> {
         let renewed = futures::stream::iter(locks.iter().copied())
             .map(|id| self.inner.renew_one(entity, id))
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT_REQUESTS)
             .collect::<Vec<_>>()
             .await;
         renewed.into_iter().collect()
@@ -237,14 +237,14 @@ impl Wire for Rest {
         if from == i64::MAX { Ok(Vec::new()) } else { Err(cannot("look at a message without locking it")) }
     }
 
-    async fn hold_all(&self, entity: &str, most: usize) -> Result<Option<HeldAll>, WireError> {
+    async fn lock_all(&self, entity: &str, most: usize) -> Result<Option<LockedAll>, WireError> {
         let mut all = Vec::new();
         let mut failed = None;
         let mut emptied = false;
         while !emptied && failed.is_none() && all.len() < most {
-            let polls = futures::stream::iter(0..AT_ONCE.min(most - all.len()))
-                .map(|_| self.inner.peek_lock(entity, SHORTEST_WAIT))
-                .buffer_unordered(AT_ONCE)
+            let polls = futures::stream::iter(0..MAX_CONCURRENT_REQUESTS.min(most - all.len()))
+                .map(|_| self.inner.peek_lock(entity, MIN_POLL_WAIT))
+                .buffer_unordered(MAX_CONCURRENT_REQUESTS)
                 .collect::<Vec<_>>()
                 .await;
             for polled in polls {

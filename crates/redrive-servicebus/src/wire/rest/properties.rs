@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map as Json, Value as Any};
 use uuid::Uuid;
 
-/// More seconds than this are for ever: .NET's longest time has 922 337 203 685.
-const FOR_EVER: f64 = 900_000_000_000.0;
+/// A time to live from this many seconds on means "no limit": .NET's longest time has 922 337 203 685 s.
+const NO_TTL_SECONDS: f64 = 900_000_000_000.0;
 
 /// What was said of a message that was locked. Nothing need be there.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl BrokerProperties {
     }
 
     pub(super) fn time_to_live(&self) -> Option<Duration> {
-        let seconds = self.0.get("TimeToLive")?.as_f64().filter(|&seconds| seconds < FOR_EVER)?;
+        let seconds = self.0.get("TimeToLive")?.as_f64().filter(|&seconds| seconds < NO_TTL_SECONDS)?;
         Duration::try_from_secs_f64(seconds).ok()
     }
 

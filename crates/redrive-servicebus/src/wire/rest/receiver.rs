@@ -1,4 +1,4 @@
-//! Messages coming in by HTTP: requests that wait for one message each, as many as there is room for once messages come, and
+//! Messages coming in by HTTP: requests that wait for one message each, as many as there is demand for once messages come, and
 //! one alone while there are none.
 //!
 //! A request that is given up may have locked a message all the same: none is. What comes when nobody wants it any more is
@@ -14,28 +14,28 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use super::{Arrived, Handle, Inner, SHORTEST_WAIT, WireError, WireReceiver, lock};
+use super::{Arrived, Handle, Inner, MIN_POLL_WAIT, WireError, WireReceiver, lock};
 
-/// How much longer than it should a waiting request may take before a pause goes on without it.
-const LATE: Duration = Duration::from_secs(10);
+/// The time that a pause waits for a request beyond the wait of the request.
+const LATE_POLL_GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct RestReceiver {
     inner: Arc<Inner>,
     source: Arc<str>,
-    shared: Arc<Shared>,
+    state: Arc<PollerState>,
     arrivals: mpsc::UnboundedReceiver<Result<Arrived, WireError>>,
     over: watch::Receiver<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    room: Mutex<Room>,
+struct PollerState {
+    demand: Mutex<Demand>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Room {
+struct Demand {
     /// How many more may be taken by `next`.
     allowed: u32,
     /// How many of these are here already.
@@ -49,32 +49,32 @@ struct Room {
 impl RestReceiver {
     pub(super) fn start(inner: Arc<Inner>, source: &str, first: Vec<Arrived>) -> Self {
         let source: Arc<str> = source.into();
-        let shared = Arc::new(Shared::default());
+        let state = Arc::new(PollerState::default());
         let (to, arrivals) = mpsc::unbounded_channel();
         for arrived in first {
-            lock(&shared.room).arrived += 1;
+            lock(&state.demand).arrived += 1;
             let _ = to.send(Ok(arrived));
         }
         let (ends, over) = watch::channel(false);
-        let feed =
-            Feed { inner: Arc::clone(&inner), source: Arc::clone(&source), shared: Arc::clone(&shared), to };
+        let poller =
+            Poller { inner: Arc::clone(&inner), source: Arc::clone(&source), state: Arc::clone(&state), to };
         tokio::spawn(async move {
-            feed.run().await;
+            poller.run().await;
             ends.send_replace(true);
         });
-        Self { inner, source, shared, arrivals, over }
+        Self { inner, source, state, arrivals, over }
     }
 
     fn end(&self) {
-        lock(&self.shared.room).ending = true;
-        self.shared.changed.notify_one();
+        lock(&self.state.demand).ending = true;
+        self.state.changed.notify_one();
     }
 
     fn taken(&self, arrived: &Result<Arrived, WireError>) {
         if arrived.is_ok() {
-            let mut room = lock(&self.shared.room);
-            room.arrived = room.arrived.saturating_sub(1);
-            room.allowed = room.allowed.saturating_sub(1);
+            let mut demand = lock(&self.state.demand);
+            demand.arrived = demand.arrived.saturating_sub(1);
+            demand.allowed = demand.allowed.saturating_sub(1);
         }
     }
 }
@@ -95,19 +95,19 @@ impl WireReceiver for RestReceiver {
     }
 
     async fn allow(&mut self, more: u32) -> Result<(), WireError> {
-        lock(&self.shared.room).allowed = more;
-        self.shared.changed.notify_one();
+        lock(&self.state.demand).allowed = more;
+        self.state.changed.notify_one();
         Ok(())
     }
 
-    fn wait_at_most(&mut self, longest: Duration) {
-        lock(&self.shared.room).longest_wait = Some(longest.max(SHORTEST_WAIT));
+    fn set_max_wait(&mut self, longest: Duration) {
+        lock(&self.state.demand).longest_wait = Some(longest.max(MIN_POLL_WAIT));
     }
 
     async fn drain(&mut self) -> Result<(), WireError> {
         self.end();
         // What comes even later is kept for the next receiver, or given back at the close.
-        let _ = timeout(self.inner.poll_wait + LATE, self.over.wait_for(|over| *over)).await;
+        let _ = timeout(self.inner.poll_wait + LATE_POLL_GRACE, self.over.wait_for(|over| *over)).await;
         Ok(())
     }
 
@@ -131,17 +131,17 @@ impl Drop for RestReceiver {
 }
 
 /// The task that asks.
-struct Feed {
+struct Poller {
     inner: Arc<Inner>,
     source: Arc<str>,
-    shared: Arc<Shared>,
+    state: Arc<PollerState>,
     to: mpsc::UnboundedSender<Result<Arrived, WireError>>,
 }
 
 /// When a request began to wait, and what it got.
 type Polled = (Instant, Result<Option<Arrived>, WireError>);
 
-impl Feed {
+impl Poller {
     async fn run(self) {
         let mut polls: JoinSet<Polled> = JoinSet::new();
         let mut width: usize = 1;
@@ -165,7 +165,7 @@ impl Feed {
                 Some(polled) = polls.join_next() => match polled {
                     Ok((_, Ok(Some(arrived)))) => {
                         width = (width * 2).min(self.inner.polls);
-                        self.hand_on(arrived);
+                        self.deliver(arrived);
                     }
                     Ok((asked_at, Ok(None))) => {
                         width = 1;
@@ -174,12 +174,12 @@ impl Feed {
                     }
                     Ok((_, Err(error))) => {
                         // The intake makes another receiver. Messages of requests that are still waiting are kept for that one.
-                        lock(&self.shared.room).ending = true;
+                        lock(&self.state.demand).ending = true;
                         let _ = self.to.send(Err(error));
                     }
                     Err(panicked) => warn!(entity = %self.source, error = %panicked, "a request was given up"),
                 },
-                () = self.shared.changed.notified() => {}
+                () = self.state.changed.notified() => {}
                 () = sleep_until(not_before), if rests => {}
                 // Given up where they are: what they lock comes again when its lock runs out.
                 _ = ended.wait_for(|ended| *ended) => return,
@@ -187,20 +187,20 @@ impl Feed {
         }
     }
 
-    /// How many more requests there is room for; `None` when there are to be no more.
+    /// How many more requests there is demand for; `None` when there are to be no more.
     fn missing(&self, under_way: usize) -> Option<usize> {
-        let room = lock(&self.shared.room);
-        let wanted = usize::try_from(room.allowed.saturating_sub(room.arrived)).unwrap_or(usize::MAX);
-        (!room.ending).then(|| wanted.saturating_sub(under_way))
+        let demand = lock(&self.state.demand);
+        let wanted = usize::try_from(demand.allowed.saturating_sub(demand.arrived)).unwrap_or(usize::MAX);
+        (!demand.ending).then(|| wanted.saturating_sub(under_way))
     }
 
     fn poll_wait(&self) -> Duration {
-        let longest = lock(&self.shared.room).longest_wait;
+        let longest = lock(&self.state.demand).longest_wait;
         longest.map_or(self.inner.poll_wait, |longest| longest.min(self.inner.poll_wait))
     }
 
-    fn hand_on(&self, arrived: Arrived) {
-        lock(&self.shared.room).arrived += 1;
+    fn deliver(&self, arrived: Arrived) {
+        lock(&self.state.demand).arrived += 1;
         if let Err(SendError(Ok(arrived))) = self.to.send(Ok(arrived)) {
             self.inner.keep_spare(&self.source, arrived);
         }

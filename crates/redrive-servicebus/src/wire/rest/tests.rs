@@ -116,7 +116,7 @@ async fn requests_wait_no_longer_than_the_consumer_asks() {
     for (longest, asked_in_a_minute, timeout) in [(5, 11..=14, "timeout=5"), (30, 5..=9, "timeout=10")] {
         let script = Script::new(Vec::new(), status(204));
         let mut receiver = rest(&script).receiver("q").await.expect("it may be read");
-        receiver.wait_at_most(Duration::from_secs(longest));
+        receiver.set_max_wait(Duration::from_secs(longest));
         receiver.allow(1).await.expect("there is room");
         tokio::time::sleep(Duration::from_secs(60)).await;
         let asked = script.asked();
