@@ -145,7 +145,7 @@ fn retry_in_place(receipt: Receipt, wait: Duration) {
             return;
         }
         fail_point(FailPoint::NackHandedOver);
-        let Locked { shared, entity, lock, .. } = &receipt.locked;
+        let Locked { shared, entity, lock, .. } = &*receipt.locked;
         let abandoned = shared.completions.abandon(entity, *lock).await;
         fail_point(FailPoint::NackWritten);
         if abandoned.is_ok() {
@@ -167,7 +167,7 @@ async fn shelve(receipt: Receipt, shelf: Shelf, copy: &Message) -> Settled {
 
 async fn dead_letter(receipt: Receipt, text: DeadLetterText) -> Settled {
     fail_point(FailPoint::NackHandedOver);
-    let Locked { shared, entity, lock, .. } = &receipt.locked;
+    let Locked { shared, entity, lock, .. } = &*receipt.locked;
     let settled =
         dead_letter::dead_letter(&shared.connection, entity, *lock, receipt.locked.in_session(), text).await;
     fail_point(FailPoint::NackWritten);
@@ -176,7 +176,7 @@ async fn dead_letter(receipt: Receipt, text: DeadLetterText) -> Settled {
 
 async fn settle_locked(receipt: &Receipt, how: SettleAs) -> Result<(), WireError> {
     let how = how.within(receipt.locked.in_session());
-    let Locked { shared, entity, lock, .. } = &receipt.locked;
+    let Locked { shared, entity, lock, .. } = &*receipt.locked;
     shared.connection.connection().await?.settle(entity, &[*lock], &how).await
 }
 
