@@ -1,4 +1,4 @@
-//! What can be consumed: queues and subscriptions, and the paths of what belongs to them.
+//! Queues and subscriptions, and the paths of their dead-letter queues.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Entity {
-    /// A queue of this name.
+    /// A queue, by its name.
     Queue(String),
     /// A subscription.
     Subscription {
@@ -18,31 +18,31 @@ pub enum Entity {
 }
 
 impl Entity {
-    /// A queue of this name.
+    /// Returns the queue with this name.
     #[must_use]
     pub fn queue(name: impl Into<String>) -> Self {
         Self::Queue(name.into())
     }
 
-    /// The subscription `name` of `topic`.
+    /// Returns the subscription `name` of `topic`.
     #[must_use]
     pub fn subscription(topic: impl Into<String>, name: impl Into<String>) -> Self {
         Self::Subscription { topic: topic.into(), name: name.into() }
     }
 
-    /// `orders`, or `orders/Subscriptions/billing`.
+    /// Returns the path, as in `orders` or `orders/Subscriptions/billing`.
     #[must_use]
     pub fn path(&self) -> String {
         self.to_string()
     }
 
-    /// Where the broker itself puts what it takes away, and where one dead-letters to.
+    /// Returns the path of the dead-letter queue: the broker moves dead-lettered messages there.
     #[must_use]
     pub fn dead_letter_path(&self) -> String {
         format!("{self}/$DeadLetterQueue")
     }
 
-    /// Where the broker puts what it could not forward.
+    /// Returns the path of the transfer dead-letter queue: the broker moves messages there that it could not forward.
     #[must_use]
     pub fn transfer_dead_letter_path(&self) -> String {
         format!("{self}/$Transfer/$DeadLetterQueue")
@@ -58,7 +58,7 @@ impl fmt::Display for Entity {
     }
 }
 
-/// A text is the name of a queue, or the path of a subscription.
+/// Reads the name of a queue, or the path of a subscription.
 impl From<&str> for Entity {
     fn from(path: &str) -> Self {
         let mut parts = path.trim_matches('/').splitn(3, '/');
@@ -66,7 +66,7 @@ impl From<&str> for Entity {
             (Some(topic), Some(word), Some(name)) if word.eq_ignore_ascii_case("subscriptions") => {
                 Self::subscription(topic, name)
             }
-            // The names of queues may have slashes.
+            // The name of a queue may contain slashes.
             _ => Self::queue(path.trim_matches('/')),
         }
     }

@@ -1,12 +1,12 @@
-//! What the transport would do with messages that fail, without asking the broker. Pure.
+//! The outline: what the transport does with failed messages. It is computed from the options, without asking the broker.
 
 use redrive_core::{Finding, Needs, Outline, Rest, Settlement, Shelf, TransportError, Unconnected};
 
 use crate::options::Options;
 
 impl Options {
-    /// A transport as these options describe it, connected to nothing, to [explain](redrive_core::Runner::explain) a consumer without
-    /// a namespace.
+    /// Returns a transport with these options that is not connected, to [explain](redrive_core::Runner::explain) a consumer without a
+    /// namespace.
     ///
     /// ```
     /// use redrive_core::{Consumer, secs};
@@ -22,14 +22,14 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// When the options contradict each other.
+    /// Returns an error if the options contradict each other.
     pub fn unconnected(self) -> Result<Unconnected, TransportError> {
         self.check(None)?;
         Ok(Unconnected::new(self.entity.path(), move |needs: &Needs| outline(&self, needs)))
     }
 }
 
-/// The outline for a consumer with these needs.
+/// Returns the outline for a consumer with these needs.
 pub(crate) fn outline(options: &Options, needs: &Needs) -> Outline {
     let of = options.clone();
     let outline = Outline::new(options.facts()).resting(move |settlement| rest(&of, settlement));
@@ -37,7 +37,7 @@ pub(crate) fn outline(options: &Options, needs: &Needs) -> Outline {
     refused.chain(options.warning().map(Finding::warning)).fold(outline, Outline::with)
 }
 
-/// Where a settlement leaves its message, and the requests that carry it out.
+/// Returns where a settlement leaves its message, and the requests that carry it out.
 fn rest(options: &Options, settlement: &Settlement) -> Rest {
     let path = options.entity.path();
     let in_sessions = options.sessions.is_some();

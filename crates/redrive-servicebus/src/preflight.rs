@@ -1,4 +1,4 @@
-//! Compares what a consumer needs with what is at the namespace, and changes nothing there.
+//! Compares the needs of a consumer with the entities of the namespace, and changes nothing there.
 
 use redrive_core::{Finding, Needs, Outline, TransportError, TransportErrorKind};
 
@@ -7,10 +7,10 @@ use crate::outline::outline;
 use crate::shared::Shared;
 use crate::topology;
 
-/// Everything that opening the transport would look at, and what it would find.
+/// Checks everything that opening the transport would check, and returns what it found.
 pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline, TransportError> {
     let mut found = outline(&shared.options, needs);
-    // By REST an entity is only seen by locking a message of it, which counts.
+    // REST can check an entity only by locking one of its messages, which counts a delivery.
     let looked_at =
         if shared.options.protocol() == Protocol::Amqp { shared.options.sources() } else { Vec::new() };
     for entity in looked_at {
@@ -23,30 +23,30 @@ pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline,
     Ok(unchecked(&shared.options).into_iter().map(Finding::unchecked).fold(found, Outline::with))
 }
 
-/// What the rights to listen and send do not show: one sentence each, with what to do.
+/// Returns what cannot be checked with the rights to listen and send: one sentence each, with what to do.
 fn unchecked(options: &Options) -> Vec<String> {
     let entity = &options.entity;
     let mut unchecked = vec![format!(
-        "the MaxDeliveryCount of `{entity}` is taken to be {}, as `Options::max_delivery_count` says: the right to listen does not \
-         show it, compare it with the entity's",
+        "the MaxDeliveryCount of `{entity}` is taken to be {} (`Options::max_delivery_count`): the right to listen does not show it; \
+         compare it with the entity's",
         options.max_delivery_count
     )];
     if options.protocol() != Protocol::Amqp {
         unchecked.push(format!(
-            "`{entity}` was not looked at: by REST that would lock a message and count a delivery of it; whether it exists and may be \
-             read shows when the consumer starts"
+            "`{entity}` was not checked: by REST that would lock a message and count a delivery of it; a missing entity or right shows \
+             when the consumer starts"
         ));
     }
     let queues = [options.parking_queue.as_deref(), options.dead_letter_target()];
     for queue in queues.into_iter().flatten() {
         unchecked.push(format!(
-            "the queue `{queue}` is only sent to, and was not looked at: see that it exists, and that the key may send to it"
+            "the queue `{queue}` is only sent to, and was not checked: make sure that it exists and that the key may send to it"
         ));
     }
     if options.has_transactions() {
         unchecked.push(format!(
-            "whether the namespace of `{entity}` has transactions, which the tier Basic has not, shows with the first retry: without \
-             them a crash may leave a copy beside its original"
+            "the first retry shows if the namespace of `{entity}` has transactions (the tier Basic has none): without them a crash may \
+             leave a copy beside its original"
         ));
     }
     unchecked

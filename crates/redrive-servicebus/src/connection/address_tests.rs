@@ -1,4 +1,4 @@
-//! What is read of connection strings, and what is refused.
+//! Tests of reading connection strings.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Credentials, and the tokens made from them: shared access signatures, and tokens of Microsoft Entra ID.
+//! Credentials and their tokens: shared access signatures, and tokens of Microsoft Entra ID.
 //!
 //! The format of signatures: <https://learn.microsoft.com/rest/api/eventhub/generate-sas-token>.
 
@@ -16,33 +16,33 @@ use ring::hmac;
 
 use crate::error::WireError;
 
-/// How long a token that is signed here can be used.
+/// The lifetime of a token that is signed here.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(20 * 60);
 
-/// What `$cbs` calls a shared access signature.
+/// The name of shared access signatures at the node `$cbs`.
 const SAS: &str = "servicebus.windows.net:sastoken";
 
-/// What `encodeURIComponent` leaves as it is.
+/// The characters that `encodeURIComponent` escapes.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// What proves the right to use the namespace.
+/// The credentials for a namespace.
 #[derive(Clone)]
 pub(crate) enum Credential {
-    /// A shared access key: tokens are signed with it.
+    /// A shared access key, which signs tokens.
     Key {
         /// `SharedAccessKeyName`.
         name: String,
         /// `SharedAccessKey`.
         key: String,
     },
-    /// A token that somebody else signed: `SharedAccessSignature`. It cannot be renewed here.
+    /// A token that was signed elsewhere (`SharedAccessSignature`). It cannot be renewed here.
     Token(String),
-    /// An identity of Microsoft Entra ID, which is asked for tokens.
+    /// An identity of Microsoft Entra ID, which issues tokens.
     #[cfg(feature = "entra")]
     Entra(Arc<dyn TokenCredential>),
 }
 
-/// Shows no secret, and nothing that an identity would print of itself.
+/// Shows no secret, and nothing of the `Debug` output of an identity.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -54,18 +54,18 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A token, as it is put to the node `$cbs`.
+/// A token for the node `$cbs`.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// As `$cbs` names it.
+    /// The name of the kind of token at the node `$cbs`.
     pub(crate) kind: &'static str,
-    /// When a new one must be put; `None`: it cannot be renewed here.
+    /// The time to put a new token, or `None` if it cannot be renewed here.
     pub(crate) renew_at: Option<SystemTime>,
 }
 
 impl Token {
-    /// The token for `audience`, a URI such as `sb://host/orders`, put at `now`. Waits only for identities.
+    /// Returns a token for `audience`, a URI such as `sb://host/orders`, at the time `now`. It waits only for identities.
     pub(crate) async fn for_audience(
         credential: &Credential,
         audience: &str,
@@ -79,7 +79,7 @@ impl Token {
         }
     }
 
-    /// As HTTP has it in the header `Authorization`.
+    /// Returns the value of the HTTP header `Authorization`.
     #[cfg(feature = "rest")]
     pub(crate) fn for_http(self) -> String {
         if self.kind == SAS { self.text } else { format!("Bearer {}", self.text) }
@@ -89,7 +89,7 @@ impl Token {
         Self {
             text: sign(audience, key_name, key, now + LIFETIME),
             kind: SAS,
-            // Early enough for several tries.
+            // Early enough for several attempts.
             renew_at: Some(now + LIFETIME / 2),
         }
     }
@@ -111,14 +111,14 @@ mod entra {
     use super::Token;
     use crate::error::{Refusal, WireError};
 
-    /// The scope of an identity's token: any namespace that its roles allow.
+    /// The scope of an identity's token: every namespace that its roles allow.
     const SCOPE: &str = "https://servicebus.azure.net/.default";
-    /// What `$cbs` calls such a token.
+    /// The name of such tokens at the node `$cbs`.
     const JWT: &str = "jwt";
-    /// How long an identity may take to give a token.
+    /// The longest time that an identity may take to issue a token.
     const IDENTITY_WAIT: Duration = Duration::from_secs(30);
 
-    /// Asks an identity for a token.
+    /// Requests a token from an identity.
     pub(super) async fn token(credential: &dyn TokenCredential, now: SystemTime) -> Result<Token, WireError> {
         let asked = timeout(IDENTITY_WAIT, credential.get_token(&[SCOPE], None)).await;
         let given = asked
@@ -128,14 +128,14 @@ mod entra {
         Ok(Token { text: given.token.secret().to_owned(), kind: JWT, renew_at: Some(renew_at(now, expires)) })
     }
 
-    /// After half of the remaining lifetime. An identity may give the same token again until shortly before it expires: each
-    /// renewal then halves what is left.
+    /// Returns the time after half of the remaining lifetime. An identity may return the same token until shortly before it expires: each
+    /// renewal then halves the remaining time.
     fn renew_at(now: SystemTime, expires: SystemTime) -> SystemTime {
         now + expires.duration_since(now).unwrap_or_default() / 2
     }
 
     fn no_token(why: &str) -> WireError {
-        WireError::new(Refusal::NoToken, format!("the identity gave no token for `{SCOPE}`: {why}"))
+        WireError::new(Refusal::NoToken, format!("the identity returned no token for `{SCOPE}`: {why}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The options of a transport, under the names that Service Bus and its clients use. They connect nothing.
+//! The options of a transport, with the names that Service Bus and its clients use. They connect nothing.
 
 mod connection;
 mod preflight;
@@ -14,7 +14,7 @@ pub(crate) use connection::ConnectionOptions;
 pub use connection::TransportType;
 pub use sessions::Sessions;
 
-/// How a [`ServiceBus`](crate::ServiceBus) transport is set up.
+/// The options of a [`ServiceBus`](crate::ServiceBus) transport.
 ///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,45 +55,45 @@ pub enum Backend {
     /// AMQP 1.0.
     #[default]
     Amqp,
-    /// The run-time REST API, by HTTPS: for networks that let nothing else through. It can do less:
-    /// [REST](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest). Dead letters need a queue of their own (`Options::dead_letter_queue`).
+    /// The run-time REST API over HTTPS, for networks that block everything else. It has fewer operations:
+    /// [REST](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest). Dead letters need a separate queue (`Options::dead_letter_queue`).
     #[cfg(feature = "rest")]
     Rest,
 }
 
-/// A protocol, with what it needs.
+/// A protocol and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Amqp,
     #[cfg(feature = "rest")]
     Rest {
-        /// How long a request waits for a message.
+        /// The time that a request waits for a message.
         poll_wait: Duration,
         /// The most requests that wait at the same time.
         polls: usize,
     },
 }
 
-/// How messages are received.
+/// The mode in which messages are received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveMode {
-    /// Locked, until they are settled.
+    /// Messages are locked until they are settled.
     #[default]
     PeekLock,
-    /// Removed as they are handed out. Refused: a message would be gone before its handler has seen it.
+    /// Messages are removed when they are delivered. This mode is refused: a message would be lost if its handler fails.
     ReceiveAndDelete,
 }
 
-/// Whether a copy is stored and its original completed in one transaction.
+/// The use of transactions to store a copy and complete its original.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transactions {
-    /// Wherever the namespace has them. Where it has none (the Basic tier), the copy is stored first and the original
-    /// completed then: a crash in between leaves two. Told once, as a warning.
+    /// Uses transactions if the namespace has them. If it has none (the Basic tier), the copy is stored first and the original is
+    /// completed afterwards: a crash in between leaves both. The log warns once.
     #[default]
     Auto,
-    /// Never: the copy is stored first and the original completed then.
+    /// Never uses transactions: the copy is stored first and the original is completed afterwards.
     Off,
 }
 
@@ -119,23 +119,23 @@ impl Options {
         }
     }
 
-    /// The queue through which retried and redriven messages of a subscription come back. A copy that is sent to the topic
-    /// would reach every subscription; one that is sent to this queue reaches this consumer, which reads it too, beside the
-    /// subscription and with a prefetch of its own. It must exist, and nobody else may read it. Without one, a subscription can
-    /// only be consumed without retries. For a queue: where its copies wait, instead of in the queue itself.
+    /// Sets the queue through which retried and redriven messages of a subscription come back. A copy that is sent to the topic would
+    /// reach every subscription. A copy in this queue reaches only this consumer, which reads the queue beside the subscription, with
+    /// a separate prefetch limit. The queue must exist, and no other consumer may read it. Without it, a subscription can only be
+    /// consumed without retries. If the consumed entity is a queue, copies wait in this queue instead of the entity itself.
     pub fn retry_queue(mut self, name: impl Into<String>) -> Self {
         self.retry_queue = Some(name.into());
         self
     }
 
-    /// The queue that parked messages are moved to. By default they stay in the dead-letter queue, marked.
+    /// Sets the queue that parked messages are moved to. Default: they stay in the dead-letter queue, marked as parked.
     pub fn parking_queue(mut self, name: impl Into<String>) -> Self {
         self.parking_queue = Some(name.into());
         self
     }
 
-    /// The queues of the shelves, as a configuration names them. By AMQP only the parking shelf has one: dead letters are in the
-    /// entity's own dead-letter queue, and a transport with another name for it does not connect.
+    /// Sets the queues of the shelves from a configuration. With AMQP only the parking shelf has a queue: dead letters are in the
+    /// entity's own dead-letter queue, and a transport that sets another one does not connect.
     #[cfg(feature = "config")]
     pub fn shelves(mut self, queues: redrive_core::ShelfQueues) -> Self {
         self.parking_queue = queues.parking_queue.or(self.parking_queue);
@@ -143,98 +143,98 @@ impl Options {
         self
     }
 
-    /// The most messages in flight, handled or about to be. Default: what the consumer asks for.
+    /// Sets the most messages in flight, handled or waiting for their handler. Default: the prefetch of the consumer.
     pub fn prefetch_count(mut self, count: u32) -> Self {
         self.prefetch_count = Some(count.max(1));
         self
     }
 
-    /// The entity's `MaxDeliveryCount`: the broker dead-letters a message after this many deliveries. Default: 10, as in Azure. It
-    /// cannot be read with the rights to listen and send, so it is set here, and the limits of the layers are compared with it when
-    /// the transport is opened.
+    /// Sets the entity's `MaxDeliveryCount`: the broker dead-letters a message after this many deliveries. Default: 10, as in Azure. The
+    /// rights to listen and send do not suffice to read it from the entity. The limits of the layers are compared with it when the
+    /// transport is opened.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
         self.max_delivery_count = count.max(1);
         self
     }
 
-    /// How long an operation on a shelf waits for a message that it saw there and that is not handed out: somebody else may have it
-    /// in flight. Default: 5 s.
+    /// Sets how long an operation on a shelf waits for a message that it found there but that is not delivered: another client may have
+    /// it in flight. Default: 5 s.
     pub fn max_wait_time(mut self, wait: Duration) -> Self {
         self.max_wait_time = wait;
         self
     }
 
-    /// How long the lock of a delivery is renewed at most. Default: 5 min. Afterwards it runs out, and the message is delivered again,
-    /// counted.
+    /// Sets the longest time for which the lock of a delivery is renewed. Default: 5 min. Afterwards the lock expires, and the message is
+    /// delivered again, which counts.
     pub fn max_lock_renewal(mut self, longest: Duration) -> Self {
         self.max_lock_renewal = longest;
         self
     }
 
-    /// Retries with waits up to this one keep the lock and wait here, instead of sending a copy: nothing is sent, and the
-    /// broker counts the attempts ([`InPlace`](redrive_core::InPlace)). Attempts are then bounded by `MaxDeliveryCount`. Default: off.
+    /// Keeps the lock for retries with waits up to this one, instead of sending a copy. The broker then counts the attempts
+    /// ([`InPlace`](redrive_core::InPlace)), and `MaxDeliveryCount` bounds them. Default: off.
     pub fn hold_lock_up_to(mut self, longest: Duration) -> Self {
         self.hold_lock_up_to = Some(longest);
         self
     }
 
-    /// How messages are received: [`ReceiveMode::PeekLock`], and nothing else is accepted.
+    /// Sets how messages are received. Only [`ReceiveMode::PeekLock`] is accepted, which is the default.
     pub fn receive_mode(mut self, mode: ReceiveMode) -> Self {
         self.receive_mode = mode;
         self
     }
 
-    /// For an entity that requires sessions (and for its retry queue, which then requires them too): how many are consumed at
-    /// a time. A retry keeps its place in its session: the message is given back with its history written on it, and its session
-    /// rests until the wait is over. For how long at most says [`hold_lock_up_to`](Self::hold_lock_up_to), and else
-    /// [`max_lock_renewal`](Self::max_lock_renewal): a transport whose layers ask for longer waits does not open.
+    /// Sets how the sessions of an entity that requires them are consumed. Its retry queue must require sessions too. A retried message
+    /// keeps its place in its session: the message is given back with its history written on it, and the session pauses until the
+    /// wait is over. The longest such wait is [`hold_lock_up_to`](Self::hold_lock_up_to), or
+    /// [`max_lock_renewal`](Self::max_lock_renewal) if that is not set: a transport whose layers need longer waits does not open.
     pub fn sessions(mut self, sessions: Sessions) -> Self {
         self.sessions = Some(sessions);
         self
     }
 
-    /// Whether transactions are used.
+    /// Sets the use of transactions. Default: [`Transactions::Auto`].
     pub fn transactions(mut self, transactions: Transactions) -> Self {
         self.transactions = transactions;
         self
     }
 
-    /// The protocol. Default: [`Backend::Amqp`].
+    /// Sets the protocol. Default: [`Backend::Amqp`].
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// How the namespace is reached. Default: as the connection string says (`TransportType=AmqpWebSockets`), and else
+    /// Sets the protocol below AMQP. Default: the one that the connection string names (`TransportType=AmqpWebSockets`), or else
     /// [`TransportType::AmqpTcp`].
     pub fn transport(mut self, transport: TransportType) -> Self {
         self.connection.transport = Some(transport);
         self
     }
 
-    /// Certificates (PEM) to trust besides those of the system.
+    /// Sets certificates (PEM) to trust in addition to those of the system.
     pub fn ca_certificates(mut self, pem: impl Into<String>) -> Self {
         self.connection.ca_certificates = Some(pem.into());
         self
     }
 
-    /// Whether locks of messages are held instead of sending copies.
+    /// Returns true if locks of messages are held instead of sending copies.
     pub(crate) fn holds_locks(&self) -> bool {
         self.hold_lock_up_to.is_some() && self.sessions.is_none()
     }
 
-    /// For how long a session rests for a retry.
+    /// Returns the longest pause of a session for a retry.
     pub(crate) fn longest_rest(&self) -> Duration {
         self.hold_lock_up_to.unwrap_or(self.max_lock_renewal)
     }
 
-    /// How many deliveries each source may have in flight at most, for a consumer that asks for this many; 0: any number.
+    /// Returns the most deliveries that each source may have in flight for a consumer with this prefetch. 0 means any number.
     pub(crate) fn max_in_flight(&self, prefetch: u32) -> u32 {
         let asked = if prefetch == 0 { u32::MAX } else { prefetch };
         asked.min(self.prefetch_count.unwrap_or(1000))
     }
 
-    /// How many tasks take deliveries.
+    /// Returns the number of tasks that receive deliveries.
     pub(crate) fn intakes(&self) -> usize {
         self.sources().len() * self.sessions.map_or(1, |sessions| sessions.concurrent as usize)
     }
@@ -247,7 +247,7 @@ impl Options {
         }
     }
 
-    /// Where dead letters are moved to; `None`: the broker itself dead-letters them.
+    /// Returns the queue that dead letters are moved to, or `None` if the broker dead-letters them.
     pub(crate) fn dead_letter_target(&self) -> Option<&str> {
         #[cfg(feature = "rest")]
         if self.backend == Backend::Rest {
@@ -256,12 +256,12 @@ impl Options {
         None
     }
 
-    /// Whether a copy can be stored and its original completed in one transaction.
+    /// Returns true if one transaction may store a copy and complete its original.
     pub(crate) fn has_transactions(&self) -> bool {
         self.transactions == Transactions::Auto && self.backend == Backend::Amqp
     }
 
-    /// Where copies are sent to come back; `None` where they would reach others.
+    /// Returns the queue that copies are sent to, or `None` if they would reach other consumers.
     pub(crate) fn retry_target(&self) -> Option<&str> {
         match (&self.retry_queue, &self.entity) {
             (Some(queue), _) => Some(queue),
@@ -270,7 +270,7 @@ impl Options {
         }
     }
 
-    /// What is read: the entity, and the queue through which its copies come back.
+    /// Returns the entities to read: the consumed entity, and its retry queue.
     pub(crate) fn sources(&self) -> Vec<Entity> {
         let retry = self.retry_queue.as_ref().map(Entity::queue);
         std::iter::once(self.entity.clone()).chain(retry).collect()

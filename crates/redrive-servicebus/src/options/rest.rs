@@ -1,4 +1,4 @@
-//! The options of the REST API, and what a transport can do by it.
+//! The options of the REST API, and the facts of a transport that uses it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use redrive_transport::header_size;
 use super::preflight::refused;
 use super::{Backend, Options};
 
-/// The most bytes that properties and headers of a copy may take: in HTTP they are lines, and longer in quotes.
+/// The most bytes that properties and headers of a copy may take: in HTTP they are header lines, and quoting makes them longer.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// The options that only the REST API has.
@@ -25,30 +25,30 @@ impl Default for RestOptions {
 }
 
 impl Options {
-    /// The queue that dead letters are moved to, and parked messages where there is no parking queue: with [`Backend::Rest`], which
-    /// cannot dead-letter, and only with that. It must exist, and nobody may consume it. Give it the largest
-    /// `MaxDeliveryCount`, and no time to live: looking at it counts.
+    /// Sets the queue that dead letters are moved to, and also parked messages if there is no parking queue. Only for
+    /// [`Backend::Rest`], which cannot dead-letter. The queue must exist, and nobody may consume it. Set its `MaxDeliveryCount` to the
+    /// largest value, because browsing counts deliveries, and set no time to live.
     pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
         self.dead_letter_queue = Some(name.into());
         self
     }
 
-    /// How long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s; less where the consumer asks
-    /// for less ([`Needs::max_wait_time`](redrive_core::Needs::max_wait_time)). Default: 10 s. An empty queue
-    /// costs one request in this time. A pause and the close wait for it.
+    /// Sets how long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s. It is shorter if the consumer
+    /// needs less ([`Needs::max_wait_time`](redrive_core::Needs::max_wait_time)). Default: 10 s. An empty queue costs one request in this
+    /// time. A pause and the close wait for a running request.
     pub fn poll_wait(mut self, wait: Duration) -> Self {
         self.rest.poll_wait = wait.clamp(Duration::from_secs(1), Duration::from_secs(60));
         self
     }
 
-    /// The most requests of [`Backend::Rest`] that wait at the same time, each for one message. Default: 8. Their answers overtake each
-    /// other: with 1, messages come in their order, one after each answer.
+    /// Sets the most requests of [`Backend::Rest`] that wait at the same time, each for one message. Default: 8. Responses can overtake
+    /// each other: with 1, messages arrive in order, one per response.
     pub fn concurrent_polls(mut self, most: u32) -> Self {
         self.rest.polls = usize::try_from(most.max(1)).unwrap_or(usize::MAX);
         self
     }
 
-    /// Refuses what can be refused without asking the broker.
+    /// Refuses options of the REST API that contradict each other.
     pub(crate) fn check_rest(&self) -> Result<(), TransportError> {
         if self.backend == Backend::Rest && self.sessions.is_some() {
             return Err(refused(format!(
@@ -60,14 +60,14 @@ impl Options {
         let read = self.sources().into_iter().any(|source| source.path().eq_ignore_ascii_case(queue));
         if read || self.parking_queue.as_ref().is_some_and(|parking| parking.eq_ignore_ascii_case(queue)) {
             return Err(refused(format!(
-                "the queue `{queue}` is for the dead letters of `{}` and for something else: name a queue of its own",
+                "the queue `{queue}` is used for the dead letters of `{}` and for something else: name a queue of its own",
                 self.entity
             )));
         }
         Ok(())
     }
 
-    /// What the REST API cannot do for a consumer: one sentence each, with what to do.
+    /// Returns what the REST API cannot do for a consumer, with what to do.
     pub(crate) fn unmet_by_rest(&self) -> Option<String> {
         let missing = self.backend == Backend::Rest && self.dead_letter_queue.is_none();
         missing.then(|| {

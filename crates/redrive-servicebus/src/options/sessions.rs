@@ -1,8 +1,8 @@
-//! How an entity that requires sessions is consumed.
+//! The options of an entity that requires sessions.
 
 use std::time::Duration;
 
-/// How sessions are consumed: each is held by one consumer at a time, and its messages are handed out one by one, in order.
+/// The options of sessions. One consumer at a time holds a session, and receives its messages one by one, in order.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,34 +19,34 @@ pub struct Sessions {
 }
 
 /// The time that the broker looks for a free session before it answers that there is none.
-const WAIT: Duration = Duration::from_secs(60);
+const ACCEPT_WAIT: Duration = Duration::from_secs(60);
 
 impl Sessions {
-    /// Holds up to this many sessions at a time, with one message of each in flight: messages of different sessions are handled at the
-    /// same time, messages of one session never. A session whose first message waits for its next attempt is held meanwhile, and
-    /// counts.
+    /// Holds up to this many sessions at a time, with one message of each in flight: messages of different sessions are handled
+    /// concurrently, messages of one session are not. A session whose first message waits for its next attempt stays held, and counts.
     #[must_use]
     pub fn concurrent(count: u32) -> Self {
         let concurrent = count.max(1);
-        Self { concurrent, accepting: concurrent.min(4), idle: Duration::from_secs(1), wait: WAIT }
+        Self { concurrent, accepting: concurrent.min(4), idle: Duration::from_secs(1), wait: ACCEPT_WAIT }
     }
 
-    /// How long to wait for the next message of a session before it is released and the next one is accepted. Default: 1 s.
-    /// Longer saves requests where the messages of a session come far apart; shorter serves more sessions than are held at a time.
+    /// Sets how long to wait for the next message of a session before the session is released and the next one is accepted. Default: 1 s.
+    /// A longer time saves requests if the messages of a session are far apart; a shorter time serves more sessions than are held.
     #[must_use]
     pub fn idle(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self
     }
 
-    /// How many sessions to wait for at a time. Default: 4. With 1, sessions begin in the order of their oldest messages.
+    /// Sets how many requests for a session wait at the same time. Default: 4. With 1, sessions start in the order of their oldest
+    /// messages.
     #[must_use]
     pub fn accepting(mut self, count: u32) -> Self {
         self.accepting = count.clamp(1, self.concurrent);
         self
     }
 
-    /// For tests: how long the broker looks for a free session before it is asked again.
+    /// Sets how long the broker looks for a free session before it is asked again, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn looking_for(mut self, wait: Duration) -> Self {
