@@ -1,5 +1,5 @@
-//! What a message has beside its properties and its body that a copy must carry on: message annotations that are not the
-//! broker's own, and which properties are symbols. Handlers see them as headers; on the wire they are what they were.
+//! The annotations of a message that are not the broker's, and the properties that are symbols. Handlers see them as headers, and
+//! a copy is sent with the original types.
 
 use fe2o3_amqp_types::messaging::ApplicationProperties;
 use fe2o3_amqp_types::messaging::annotations::OwnedKey;
@@ -14,8 +14,8 @@ pub(crate) const ANNOTATIONS: &str = "x-servicebus-annotations";
 /// The header that lists the names of the properties that are symbols.
 pub(crate) const SYMBOLS: &str = "x-servicebus-symbols";
 
-/// The annotations that the broker writes or acts on. They are never copied to another message: a copy has its own, and no header of a
-/// message controls when or where it is stored.
+/// The annotations that the broker writes or acts on. They are never copied to another message: a copy has its own, and no header
+/// of a message controls when or where it is stored.
 const BROKER_ANNOTATIONS: &[&str] = &[
     "x-opt-deadletter-source",
     "x-opt-enqueue-sequence-number",
@@ -33,7 +33,7 @@ const BROKER_ANNOTATIONS: &[&str] = &[
 
 type Annotations = OrderedMap<OwnedKey, Amqp>;
 
-/// Notes annotations that are not the broker's.
+/// Stores the annotations that are not the broker's in a header.
 pub(crate) fn read_annotations(annotations: &Annotations, headers: &mut Headers) {
     let mut table = Headers::new();
     for (key, value) in annotations {
@@ -48,7 +48,7 @@ pub(crate) fn read_annotations(annotations: &Annotations, headers: &mut Headers)
     }
 }
 
-/// Writes the annotations that were noted, and takes the note off.
+/// Writes the annotations from their header, and removes the header.
 pub(crate) fn write_annotations(headers: &mut Headers, annotations: &mut Annotations) {
     let Some(Value::Table(table)) = headers.get(ANNOTATIONS) else { return };
     for (name, value) in table.iter() {
@@ -59,20 +59,20 @@ pub(crate) fn write_annotations(headers: &mut Headers, annotations: &mut Annotat
     headers.remove(ANNOTATIONS);
 }
 
-/// The names of properties that are symbols.
+/// Returns the names of the properties that are symbols.
 pub(crate) fn symbols(properties: &ApplicationProperties) -> Vec<Value> {
     let symbols = properties.0.iter().filter(|(_, value)| matches!(value, SimpleValue::Symbol(_)));
     symbols.map(|(name, _)| Value::from(name.as_str())).collect()
 }
 
-/// Notes which properties are symbols: to handlers they are texts.
+/// Stores the names of the properties that are symbols in a header: handlers see their values as text.
 pub(crate) fn note_symbols(symbols: Vec<Value>, headers: &mut Headers) {
     if !symbols.is_empty() {
         headers.insert(SYMBOLS, Value::List(symbols));
     }
 }
 
-/// Headers as application properties; symbols are symbols again.
+/// Converts headers to application properties, and restores symbols.
 pub(crate) fn write_properties(mut headers: Headers) -> ApplicationProperties {
     let symbols = match headers.get(SYMBOLS) {
         Some(Value::List(names)) => names.clone(),

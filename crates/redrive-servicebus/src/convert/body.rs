@@ -1,7 +1,8 @@
-//! Bodies. Handlers see bytes; a body that came as something else is marked with its kind, and a copy has it as it came.
+//! The bodies of messages. Handlers see bytes. A body of another kind is marked with its kind, so that a copy has the original
+//! body.
 //!
-//! By AMQP a body tells its kind itself. By REST there are only bytes, and the mark travels as a property. A mark is believed
-//! where redrive wrote it, on a copy, and where all bytes of the body agree with it; elsewhere the body stays as it is.
+//! With AMQP the body has a kind. With REST there are only bytes, and the mark is a property. A mark is trusted only on a copy
+//! that redrive made, and only if the whole body can be read as that kind. Otherwise the body stays as it is.
 
 use bytes::Bytes;
 use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Body, Data, Message};
@@ -10,7 +11,7 @@ use serde_amqp::Value as Amqp;
 
 use super::values::decode_all;
 
-/// A message as the wire carries it.
+/// A message as it is sent with AMQP.
 pub(crate) type WireMessage = Message<Body<Amqp>>;
 
 /// The header that marks the kind of a body that is not plain bytes.
@@ -18,10 +19,10 @@ pub(crate) const BODY: &str = "x-servicebus-body";
 /// The prefix of a mark that another program wrote on plain bytes: the mark is kept, and never trusted.
 const FOREIGN_MARK_PREFIX: &str = "data:";
 
-/// Reads a body, and marks its kind. `copied`: the message is a copy of redrive's.
+/// Reads a body, and marks its kind. `copied` is true for a copy that redrive made.
 pub(crate) fn read(body: Body<Amqp>, headers: &mut Headers, copied: bool) -> Bytes {
     let (kind, bytes) = match body {
-        // The client library sends a null for a body that is not there: a copy must read like its original.
+        // The client library sends a null for an empty body: a copy must read like its original.
         Body::Empty | Body::Value(AmqpValue(Amqp::Null)) => ("empty", Bytes::new()),
         Body::Data(sections) => {
             let mut sections = sections.into_iter().map(|data| data.0.into_vec());
@@ -43,7 +44,7 @@ pub(crate) fn read(body: Body<Amqp>, headers: &mut Headers, copied: bool) -> Byt
     bytes
 }
 
-/// The body as it came, and off with its mark; bytes where nothing says otherwise, or what is said is not so.
+/// Writes the original body, and removes its mark. A body without a mark, or with a mark that does not fit, is written as bytes.
 pub(crate) fn write(bytes: &Bytes, headers: &mut Headers) -> Body<Amqp> {
     let marked = headers.get(BODY).and_then(Value::as_str).and_then(|kind| body_of_kind(bytes, kind));
     match marked {
@@ -55,7 +56,7 @@ pub(crate) fn write(bytes: &Bytes, headers: &mut Headers) -> Body<Amqp> {
     }
 }
 
-/// A mark on plain bytes that is not to be believed is made one that says so, for all copies to come.
+/// Changes a mark that another program wrote on plain bytes, so that no later copy trusts it.
 fn distrust_foreign_mark(bytes: &Bytes, headers: &mut Headers, copied: bool) {
     let Some(kind) = headers.get(BODY).and_then(Value::as_str) else { return };
     if !copied && body_of_kind(bytes, kind).is_some() {
@@ -64,7 +65,7 @@ fn distrust_foreign_mark(bytes: &Bytes, headers: &mut Headers, copied: bool) {
     }
 }
 
-/// The body of this kind that these bytes stand for, all of them.
+/// Reads all of the bytes as a body of this kind.
 fn body_of_kind(bytes: &Bytes, kind: &str) -> Option<Body<Amqp>> {
     match kind {
         "empty" if bytes.is_empty() => Some(Body::Value(AmqpValue(Amqp::Null))),

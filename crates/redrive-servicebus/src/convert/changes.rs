@@ -1,4 +1,4 @@
-//! What is changed on a message that is dead-lettered or given back natively, without a copy; and the marks of shelves.
+//! The property changes of messages that the broker dead-letters or gives back without a copy, and the marks of shelves.
 
 use fe2o3_amqp_types::primitives::SimpleValue;
 use redrive_core::{Headers, Message, Shelf};
@@ -9,7 +9,7 @@ use super::values::to_property;
 /// The most UTF-16 code units that the reason and the description of a dead letter may each have.
 pub(super) const MAX_TEXT_UNITS: usize = 4096;
 
-/// What a native dead-lettering must change on the message that was delivered, so that it reads like `copy`.
+/// Returns the property changes that make the delivered message read like `copy`.
 pub(crate) fn changes(delivered: &Headers, copy: &Message) -> Vec<(String, SimpleValue)> {
     let headers = copy.headers();
     let set = headers
@@ -23,18 +23,18 @@ pub(crate) fn changes(delivered: &Headers, copy: &Message) -> Vec<(String, Simpl
     set.chain(removed).collect()
 }
 
-/// What marks a message in a dead-letter queue as parked.
+/// Returns the properties that mark a message in a dead-letter queue as parked.
 pub(crate) fn parked(sequence_number: i64) -> [(String, SimpleValue); 2] {
     let text = |text: &str| SimpleValue::String(text.to_owned());
     [(SHELF.to_owned(), text(PARKED)), (SHELF_OF.to_owned(), text(&sequence_number.to_string()))]
 }
 
-/// What takes a mark off that somebody else wrote.
+/// Returns the property that removes a mark which another program wrote.
 pub(crate) fn unmarked() -> (String, SimpleValue) {
     (SHELF.to_owned(), SimpleValue::String(REMOVED.to_owned()))
 }
 
-/// A copy for the queue of dead letters, where there is one. Parked messages may rest there too, and are marked.
+/// Marks a copy for the separate queue of dead letters. Parked messages may be in the same queue, and are marked as parked.
 pub(crate) fn marked(mut copy: Message, shelf: Shelf) -> Message {
     match shelf {
         Shelf::Parking => copy.headers_mut().insert(SHELF, PARKED),
@@ -43,8 +43,8 @@ pub(crate) fn marked(mut copy: Message, shelf: Shelf) -> Message {
     copy
 }
 
-/// A text cut to the length that the reason and the description of a dead letter may have. The broker counts as .NET does, in
-/// UTF-16.
+/// Cuts a text to the length that the reason and the description of a dead letter may have. The broker counts UTF-16 code units,
+/// as .NET does.
 pub(crate) fn cut(text: &str) -> String {
     let mut units = 0;
     text.chars()
@@ -55,12 +55,12 @@ pub(crate) fn cut(text: &str) -> String {
         .collect()
 }
 
-/// Whether a property says on which shelf a message rests.
+/// Returns true if a property marks the shelf of a message.
 pub(crate) fn is_mark(name: &str) -> bool {
     name == SHELF || name == SHELF_OF
 }
 
-/// What [`counted_before`](super::Incoming::counted_before) is read from.
+/// Returns the property that [`counted_before`](super::Incoming::counted_before) reads.
 pub(crate) fn counted(sequence_number: i64, count: u32) -> (String, SimpleValue) {
     (COUNTED.to_owned(), SimpleValue::String(format!("{sequence_number}:{count}")))
 }

@@ -1,8 +1,8 @@
 //! The ids of copies.
 //!
-//! An entity with duplicate detection silently drops a copy that has the id of its original, and completing the original then loses
-//! the message. So a copy has an id of its own. The same copy sent again has the same id: where duplicates are detected, a second
-//! attempt after a failure in doubt adds nothing.
+//! An entity with duplicate detection silently drops a copy that has the id of its original; completing the original then loses
+//! the message. So a copy has its own id. Sending the same copy again uses the same id: with duplicate detection, a second
+//! attempt after an unanswered one stores nothing.
 
 use std::time::SystemTime;
 
@@ -15,24 +15,25 @@ const MAX_ID_CHARS: usize = 128;
 const COPY_MARK: &str = "#r";
 const FINGERPRINT_BYTES: usize = 8;
 
-/// The message that a copy is made of: what tells it from all other messages of its broker.
+/// The original of a copy, identified among all messages of its broker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopySource<'a> {
-    /// Where it lies: a queue, a subscription, or a shelf.
+    /// The path of the queue, subscription or shelf in which it is stored.
     pub(crate) entity: &'a str,
-    /// Its number there.
+    /// Its sequence number in that entity.
     pub(crate) sequence_number: i64,
-    /// When it came there: an entity that was deleted and created again counts from the beginning.
+    /// The time when it came there: an entity that was deleted and created again restarts its sequence numbers.
     pub(crate) enqueued_at: Option<SystemTime>,
 }
 
 impl CopySource<'_> {
-    /// Tells this entity and time from others, and one edit from another. The broker compares names of entities without case.
+    /// Returns a hash of the entity, the time and the edit. Entity names are hashed in lower case, because the broker ignores
+    /// case.
     fn fingerprint(&self, edit: Option<&Message>) -> String {
         let millis = self.enqueued_at.map(|time| Timestamp::from(time).unix_millis());
         let mut text = format!("{}\n{}", self.entity.to_lowercase(), millis.unwrap_or_default()).into_bytes();
         if let Some(edit) = edit {
-            // Derived, `Debug` leaves nothing out and quotes every text: two that differ are written differently.
+            // Derived `Debug` omits nothing and quotes every text, so two different edits are written differently.
             text.extend(format!("\n{:?}\n{:?}\n", edit.properties(), edit.headers()).into_bytes());
             text.extend_from_slice(edit.body());
         }
@@ -40,15 +41,15 @@ impl CopySource<'_> {
     }
 }
 
-/// The id of the copy that stands for hop `hop` of the message `original`: `ORIGINAL#rHOP.NUMBER.FINGERPRINT`.
+/// Returns the id of copy number `hop` of the message `original`: `ORIGINAL#rHOP.NUMBER.FINGERPRINT`.
 ///
-/// Ids need not be unique, and numbers count within one entity: two messages of one id that fail alike, or that lie in two
-/// entities, must not swallow each other.
+/// Ids need not be unique, and sequence numbers are unique only within one entity. Two messages with one id that fail alike, or
+/// that are in two entities, must have different copies.
 pub(crate) fn copy_id(original: &str, hop: u32, source: &CopySource<'_>) -> String {
     make_id(original, hop, source, None)
 }
 
-/// The same for a copy that an operator edited. The same edit has the same id; another edit of the same message has another id:
+/// Returns the id of a copy that an operator edited. The same edit has the same id, and another edit has another one: otherwise
 /// the broker would drop it as a duplicate of the first, and the message would be completed without being stored.
 pub(crate) fn edited_copy_id(original: &str, hop: u32, source: &CopySource<'_>, edit: &Message) -> String {
     make_id(original, hop, source, Some(edit))
@@ -59,8 +60,8 @@ fn make_id(original: &str, hop: u32, source: &CopySource<'_>, edit: Option<&Mess
     with_suffix(original, &suffix)
 }
 
-/// Whether a message with this id may be a copy of `original`: its id is what [`copy_id`] makes of that one, for any hop and any
-/// source. Copies of older versions have no fingerprint.
+/// Returns true if [`copy_id`] makes this id from `original`, for any copy number and any source. Copies of older versions have
+/// no fingerprint.
 pub(crate) fn is_copy_id(id: &str, original: &str) -> bool {
     let Some((_, suffix)) = id.rfind(COPY_MARK).map(|at| id.split_at(at)) else { return false };
     is_suffix(suffix) && id == with_suffix(original, suffix)
@@ -79,14 +80,14 @@ fn with_suffix(original: &str, suffix: &str) -> String {
     if original.chars().count() + suffix.len() <= MAX_ID_CHARS {
         return format!("{original}{suffix}");
     }
-    // As much of it as a person needs to find it again, and a hash to tell it from others that begin alike.
+    // The beginning helps a person to find it, and the hash distinguishes ids with the same beginning.
     let hash = hex(original.as_bytes(), 16);
     let kept = MAX_ID_CHARS.saturating_sub(suffix.len() + hash.len() + 1);
     let beginning: String = original.chars().take(kept).collect();
     format!("{beginning}~{hash}{suffix}")
 }
 
-/// The first bytes of the SHA-256 hash.
+/// Returns the first bytes of the SHA-256 hash in hexadecimal.
 pub(crate) fn hex(of: &[u8], bytes: usize) -> String {
     let hash = digest::digest(&digest::SHA256, of);
     hash.as_ref().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! Reading messages of Service Bus.
+//! Reads messages of Service Bus.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,56 +19,57 @@ use super::names::{
 use super::values::from_property;
 use super::{annotations, body};
 
-/// Headers that redrive never sends as properties: what they stand for has a place of its own on the wire. On a property that
-/// has such a name they would say where a copy is stored.
+/// Headers that are never sent as application properties, because AMQP has fields for them. If a foreign property had such a
+/// name, it would control where a copy is stored.
 const NEVER_SENT: [&str; 4] =
     [REPLY_TO_SESSION, PARTITION_KEY, annotations::ANNOTATIONS, annotations::SYMBOLS];
-/// What the header of such a property begins with.
+/// The prefix of the header for a foreign property with such a name.
 pub(super) const FOREIGN_PREFIX: &str = "foreign:";
 
-/// A message that arrived, and what the broker says of it.
+/// A received message, with the data that the broker adds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Incoming {
     pub(crate) message: Message,
     pub(crate) sequence_number: i64,
-    /// How often it was handed out before, as far as that counts.
+    /// The broker's count of earlier deliveries.
     pub(crate) delivery_count: u32,
     pub(crate) locked_until: Option<SystemTime>,
-    /// When it came into its entity, by the broker's clock.
+    /// The time when it came into its entity, by the broker's clock.
     pub(crate) enqueued_at: Option<SystemTime>,
-    /// In a dead-letter queue: why it is there.
+    /// The reason of its dead-lettering, in a dead-letter queue.
     pub(crate) dead_letter_reason: Option<String>,
     pub(crate) dead_letter_description: Option<String>,
-    /// Its mark, in a dead-letter queue. Anybody may have written it: see [`Incoming::is_parked`].
+    /// Its mark in a dead-letter queue. Any program may have written it: see [`Incoming::is_parked`].
     pub(crate) shelf: Option<String>,
+    /// The sequence number of the message that the mark was written on.
     pub(crate) shelf_of: Option<String>,
-    /// How often it had come back when its history was last written on it, and on which message that was.
+    /// Its sequence number and its count of deliveries when its history was last written on it.
     pub(crate) counted: Option<String>,
 }
 
 impl Incoming {
-    /// Whether redrive parked it in the dead-letter queue where it lies. A mark is believed that names this very message, or
-    /// where redrive itself dead-lettered it: then the reason is that of its history, as on what older versions parked.
+    /// Returns true if redrive parked it in its dead-letter queue. The mark counts if it names this message's number, or if
+    /// redrive dead-lettered the message (older versions wrote no number).
     pub(crate) fn is_parked(&self) -> bool {
         let number = self.shelf_of.as_deref().and_then(|number| number.parse().ok());
-        let is_believed = number == Some(self.sequence_number) || self.is_dead_lettered_by_redrive();
-        self.shelf.as_deref() == Some(PARKED) && is_believed
+        let is_trusted = number == Some(self.sequence_number) || self.is_dead_lettered_by_redrive();
+        self.shelf.as_deref() == Some(PARKED) && is_trusted
     }
 
-    /// Whether the reason of its dead-lettering is that of its history.
+    /// Returns true if redrive dead-lettered it: the dead-letter reason is the reason in its history.
     pub(crate) fn is_dead_lettered_by_redrive(&self) -> bool {
         let recorded_reason =
             self.message.headers().get(header_names::REASON).and_then(Value::as_str).map(cut);
         recorded_reason.is_some() && recorded_reason == self.dead_letter_reason
     }
 
-    /// What copies of it are told apart by, as it lies in this entity.
+    /// Returns what the ids of its copies are made from, for this message in this entity.
     pub(crate) fn copy_source<'a>(&self, entity: &'a str) -> CopySource<'a> {
         CopySource { entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
     }
 
-    /// How often it had come back when its last failure was written on it. What was written on another message, of which
-    /// this one is a copy, says nothing.
+    /// Returns the count of its deliveries when its last failure was written on it. A count that was written on the original of
+    /// this copy is ignored.
     pub(crate) fn counted_before(&self) -> u32 {
         let counted = self.counted.as_deref().and_then(|counted| counted.split_once(':'));
         let counted = counted.filter(|(number, _)| number.parse() == Ok(self.sequence_number));
@@ -77,7 +78,7 @@ impl Incoming {
     }
 }
 
-/// Reads a message. Total: whatever is on it, something is read.
+/// Reads a message. Never fails: unknown parts are skipped.
 pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     let mut found = Incoming::default();
     let header = wire.header.unwrap_or_default();
@@ -136,13 +137,13 @@ fn properties(wire: WireProperties, headers: &mut Headers) -> Properties {
     properties
 }
 
-/// The header that a property becomes. What stands for a place of its own is that only where it comes from there.
+/// Prefixes names that are reserved for AMQP fields, so that a foreign property cannot pass for one.
 fn header_name(property: String) -> String {
     if NEVER_SENT.contains(&property.as_str()) { format!("{FOREIGN_PREFIX}{property}") } else { property }
 }
 
-/// Gives a copy the id of its original; answers whether it is one. Anybody may have written the property, or taken it over from
-/// a copy: where the id of the message is not that of such a copy, it keeps its id.
+/// Gives a copy the id of its original, and returns true if the message is a copy. Another program may have written the property,
+/// or forwarded it from a copy: a message whose own id is not that of such a copy keeps its id.
 fn take_copy_of(headers: &mut Headers, properties: &mut Properties) -> bool {
     let Some(original) = headers.remove(COPY_OF) else { return false };
     match (&properties.id, original) {
@@ -157,10 +158,10 @@ fn take_copy_of(headers: &mut Headers, properties: &mut Properties) -> bool {
     }
 }
 
-/// What has no place of its own on the wire, and what a copy carries of its original.
+/// Reads the headers for fields that AMQP lacks, and for fields that a copy takes from its original.
 fn take_own(headers: &mut Headers, properties: &mut Properties) {
     if properties.id.is_none() {
-        // Dead-lettered under an id that it was given on arrival.
+        // It was dead-lettered with an id that redrive gave it on arrival.
         properties.id = headers.get(header_names::MESSAGE_ID).and_then(Value::as_str).map(str::to_owned);
     }
     take_carried(headers, properties);
@@ -170,13 +171,13 @@ fn take_own(headers: &mut Headers, properties: &mut Properties) {
         properties.priority = Some(*priority);
         headers.remove(PRIORITY);
     }
-    // Written down by redrive, the publisher's expiration counts by that; what is left is the entity's own.
+    // The header has the publisher's expiration. The field then holds the time to live of the entity.
     if headers.contains(header_names::EXPIRATION) {
         properties.expiration = None;
     }
 }
 
-/// What HTTP had no place for. Nothing that is there otherwise gives way to it: anybody may have written it.
+/// Reads the headers for fields that HTTP lacks. They never replace a field that is set: any program may have written them.
 fn take_carried(headers: &mut Headers, properties: &mut Properties) {
     if properties.content_type.is_none() {
         properties.content_type = take_text(headers, carried::CONTENT_TYPE);
@@ -196,7 +197,7 @@ fn take_carried(headers: &mut Headers, properties: &mut Properties) {
     }
 }
 
-/// Properties whose names no header of HTTP can have.
+/// Unpacks the properties whose names cannot be HTTP header names.
 fn take_packed(headers: &mut Headers) {
     let Some(Value::Table(packed)) = headers.get(carried::PACKED).cloned() else { return };
     headers.remove(carried::PACKED);

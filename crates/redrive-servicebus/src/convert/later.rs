@@ -1,4 +1,4 @@
-//! Times in the future. `Duration::MAX` stands for "no limit", and no clock can add it.
+//! Times in the future. `Duration::MAX` stands for "no limit", and overflows every clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,12 +9,12 @@ const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 /// The last second of the year 9999, since 1970: neither Service Bus nor HTTP can represent a later time.
 const LATEST_ENQUEUE_TIME: Duration = Duration::from_secs(253_402_300_799);
 
-/// The time after this duration, by the clock of this process.
+/// Returns the time after this duration, by the clock of this process.
 pub(crate) fn later(now: Instant, by: Duration) -> Instant {
     now.checked_add(by).unwrap_or_else(|| now + FAR)
 }
 
-/// The enqueue time of a copy that waits.
+/// Returns the enqueue time of a copy that waits.
 pub(crate) fn enqueue_time(now: SystemTime, wait: Duration) -> SystemTime {
     let latest = SystemTime::UNIX_EPOCH + LATEST_ENQUEUE_TIME;
     now.checked_add(wait).map_or(latest, |time| time.min(latest))

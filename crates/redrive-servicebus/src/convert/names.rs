@@ -1,35 +1,35 @@
-//! Names of the properties that redrive writes on messages of Service Bus.
+//! The names of the properties that redrive writes on messages of Service Bus.
 
-/// Why a message was dead-lettered, in one word.
+/// The dead-letter reason, one word.
 pub(crate) const REASON: &str = "DeadLetterReason";
-/// The same in words.
+/// The description of the dead-lettering.
 pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
-/// On a message in the dead-letter queue: on which of redrive's shelves it rests there, where it is not the usual one.
+/// On a message in the dead-letter queue: its shelf, if that is not the dead-letter shelf.
 pub(crate) const SHELF: &str = "x-servicebus-shelf";
-/// With that mark: the sequence number of the message that it was written on. Others know it only when it is too late.
+/// The sequence number of the message that the shelf mark was written on. A publisher cannot know it in advance.
 pub(super) const SHELF_OF: &str = "x-servicebus-shelf-of";
 /// The mark of parked messages.
 pub(crate) const PARKED: &str = "parking";
-/// On a message of a session that was given back with its history: its sequence number, and how often it had come back by then.
+/// On a message of a session that was given back with its history: its sequence number, and its count of deliveries until then.
 pub(crate) const COUNTED: &str = "x-servicebus-counted";
-/// The annotation that says when a message is to be enqueued.
+/// The annotation that holds the time when a scheduled message is enqueued.
 pub(crate) const SCHEDULED_AT: &str = "x-opt-scheduled-enqueue-time";
-/// The value of a header that was taken off: a native dead-lettering can set properties, and remove none.
+/// The value of a removed header: dead-lettering can set properties, but cannot remove them.
 pub(super) const REMOVED: &str = "redrive:removed";
-/// On a copy: the id of its original. Believed where the id of the message itself is that of a copy of it.
+/// On a copy: the id of its original. It is trusted if the id of the message is the id of a copy of that original.
 pub(super) const COPY_OF: &str = "x-servicebus-copy-of";
 pub(super) const APP_ID: &str = "x-servicebus-app-id";
 pub(super) const CLUSTER_ID: &str = "x-servicebus-cluster-id";
 pub(super) const PRIORITY: &str = "x-servicebus-priority";
 pub(super) const REPLY_TO_SESSION: &str = "x-servicebus-reply-to-session-id";
 pub(super) const PARTITION_KEY: &str = "x-servicebus-partition-key";
-/// What HTTP has no place for: carried as properties, and put back where it came from, whoever reads it.
+/// Properties that hold the message fields which HTTP lacks. Readers of both protocols restore the fields.
 pub(crate) mod carried {
     pub(crate) const CONTENT_TYPE: &str = "x-servicebus-content-type";
     pub(crate) const CONTENT_ENCODING: &str = "x-servicebus-content-encoding";
     pub(crate) const TIMESTAMP: &str = "x-servicebus-timestamp";
     pub(crate) const USER_ID: &str = "x-servicebus-user-id";
-    /// A table of properties whose names no header can have.
+    /// A table of the properties whose names cannot be HTTP header names.
     pub(crate) const PACKED: &str = "x-servicebus-properties";
 }
 /// The time to live, in milliseconds, that Service Bus reports for a message without one.

@@ -1,4 +1,4 @@
-//! Writing messages of Service Bus.
+//! Writes messages of Service Bus.
 
 use std::time::SystemTime;
 
@@ -18,12 +18,12 @@ use super::names::{
 };
 use super::{annotations, body};
 
-/// How a copy is sent.
+/// The options of a message to send.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing {
-    /// An id for the copy; the message's own goes with it. `None`: the message's own is its id.
+    /// The id of the copy, whose original id is sent with it. `None`: the message is sent with its own id.
     pub(crate) copy_id: Option<String>,
-    /// When it is to be enqueued; `None`: now.
+    /// The time when it is enqueued. `None`: now.
     pub(crate) enqueue_at: Option<SystemTime>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
     }
 }
 
-/// One that is not UTF-8 is a header here.
+/// Returns the user id. One that is not UTF-8 is taken from its header.
 fn user_id(properties: &Properties, headers: &mut Headers) -> Option<Vec<u8>> {
     match (&properties.user_id, headers.get(carried::USER_ID)) {
         (Some(user), _) => Some(user.clone().into_bytes()),

@@ -1,3 +1,5 @@
+//! Tests of converting messages.
+
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -130,7 +132,7 @@ fn an_endless_time_to_live_is_none() {
     assert_eq!(incoming(wire).message.properties().expiration, None);
 }
 
-/// As somebody else sends it: with nothing of redrive's but the mark for a body.
+/// Returns a message of another program that has only redrive's mark for bodies.
 fn marked_data(mark: &str, bytes: &[u8]) -> WireMessage {
     let mut wire = outgoing(&Message::new(bytes.to_vec()).with_id("a"), Outgoing::default());
     let properties = &mut wire.application_properties.as_mut().expect("there are properties").0;
@@ -142,7 +144,7 @@ fn data(bytes: &[u8]) -> Body<Amqp> {
     Body::Data(Batch::new(vec![Data(bytes.to_vec().into())]))
 }
 
-/// One copy after the other.
+/// Copies a message several times, each time from the last copy.
 fn copied(mut wire: WireMessage, times: u32) -> WireMessage {
     for hop in 1..=times {
         let found = incoming(wire);
@@ -152,7 +154,7 @@ fn copied(mut wire: WireMessage, times: u32) -> WireMessage {
     wire
 }
 
-/// As somebody else sends it: with an id and a body of its own, and with the marks of a copy.
+/// Returns a message of another program that has its own id and body, and the marks of a copy.
 fn marked_as_copy(id: &str, original: impl Into<SimpleValue>, mark: &str, bytes: &[u8]) -> WireMessage {
     let mut wire = marked_data(mark, bytes);
     wire.properties.as_mut().expect("there are properties").message_id = Some(MessageId::String(id.into()));

@@ -1,15 +1,15 @@
-//! The values of headers, as application properties. These hold no lists and no tables: what they cannot hold is written as
-//! text that says so, and read back.
+//! Converts the values of headers to application properties and back. Application properties cannot hold lists or tables: those
+//! are written as text with a type prefix.
 
 use fe2o3_amqp_types::primitives::SimpleValue;
 use redrive_core::{Headers, Timestamp, Value};
 use redrive_transport::text::{typed_text, typed_value};
 use serde_amqp::Value as Amqp;
 
-/// The only key of a table that stands for an AMQP value which redrive has no type for.
+/// The only key of a table that holds an AMQP value of a type that redrive lacks.
 const OPAQUE: &str = "x-servicebus-amqp";
 
-/// A header's value as an application property.
+/// Converts the value of a header to an application property.
 pub(crate) fn to_property(value: &Value) -> SimpleValue {
     match value {
         Value::Null => SimpleValue::Null,
@@ -36,7 +36,7 @@ pub(crate) fn to_property(value: &Value) -> SimpleValue {
     }
 }
 
-/// The header's value that an application property stands for.
+/// Converts an application property to the value of a header.
 pub(crate) fn from_property(value: SimpleValue) -> Value {
     match value {
         SimpleValue::String(text) => match typed_value(&text) {
@@ -47,13 +47,13 @@ pub(crate) fn from_property(value: SimpleValue) -> Value {
     }
 }
 
-/// The header's value that an AMQP value stands for, so that [`to_amqp`] answers that very value again.
+/// Converts an AMQP value to the value of a header, so that [`to_amqp`] returns the same AMQP value.
 pub(crate) fn from_amqp_exactly(value: &Amqp) -> Value {
     let read = from_amqp(value.clone());
     if to_amqp(&read) == *value { read } else { as_opaque(value) }
 }
 
-/// The AMQP value that a header's value stands for.
+/// Converts the value of a header to an AMQP value.
 pub(crate) fn to_amqp(value: &Value) -> Amqp {
     match value {
         Value::Table(table) => opaque(table).unwrap_or_else(|| as_json(value).into()),
@@ -61,14 +61,14 @@ pub(crate) fn to_amqp(value: &Value) -> Amqp {
     }
 }
 
-/// The one AMQP value that all of these bytes are.
+/// Decodes all of the bytes as one AMQP value. Returns `None` if bytes are left over.
 pub(crate) fn decode_all(bytes: &[u8]) -> Option<Amqp> {
     let mut rest = bytes;
     let value = serde_amqp::from_reader(&mut rest).ok()?;
     rest.is_empty().then_some(value)
 }
 
-/// The header's value that an AMQP value stands for.
+/// Converts an AMQP value to the value of a header.
 fn from_amqp(value: Amqp) -> Value {
     match value {
         Amqp::Null => Value::Null,
@@ -89,7 +89,7 @@ fn from_amqp(value: Amqp) -> Value {
         Amqp::Binary(bytes) => Value::Bytes(bytes.into_vec().into()),
         Amqp::String(text) => Value::String(text),
         Amqp::Symbol(symbol) => Value::String(symbol.into_inner()),
-        // Decimals, arrays, and what Microsoft describes (durations, URIs): carried on as they came.
+        // Decimals, arrays, and the described types of Microsoft (durations, URIs) are kept unchanged.
         other => as_opaque(&other),
     }
 }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_only_looks_like_ours_stays_text() {
-        // Which texts do is for the tests of `typed_value`.
+        // The tests of `typed_value` cover which texts look like ours.
         let text = Value::from("redrive+json:{\"u8\":256}");
         assert_eq!(carried(&text), text);
     }

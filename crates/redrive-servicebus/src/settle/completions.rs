@@ -1,4 +1,4 @@
-//! Completing and abandoning messages, many by one request.
+//! Completes and abandons messages, many in one request.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::connection::ReconnectingConnection;
 use crate::error::{Refusal, WireError};
 use crate::wire::{SettleAs, SettleKind};
 
-/// One request settles up to 100 messages, and 4 requests are on their action at once.
+/// One request settles up to 100 messages, and up to 4 requests run at the same time.
 const LIMITS: BatchLimits = BatchLimits { lanes: 4, beside: 1, items: 100, bytes: usize::MAX };
 
-/// Settles messages that need no properties or reasons of their own.
+/// Completes and abandons messages without changing their properties.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionBatcher(Batcher<Worker>);
 
-/// One request settles messages of one entity, in one action.
+/// The messages of one request: of one entity, with one action.
 type Key = (Arc<str>, SettleAction);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,12 +37,12 @@ impl CompletionBatcher {
         self.ask((Arc::clone(entity), SettleAction::Complete), lock).await
     }
 
-    /// Gives a message back, counted, and waits for the broker's answer.
+    /// Abandons a message, which counts a delivery, and waits for the broker's answer.
     pub(crate) async fn abandon(&self, entity: &Arc<str>, lock: Uuid) -> Result<(), WireError> {
         self.ask((Arc::clone(entity), SettleAction::Abandon), lock).await
     }
 
-    /// Gives a message back, counted, and waits for nothing: if it fails, the lock runs out. May be called in any thread.
+    /// Abandons a message without waiting: if that fails, the lock expires. May be called in any thread.
     pub(crate) fn abandon_later(&self, entity: &Arc<str>, lock: Uuid) {
         self.0.tell(&(Arc::clone(entity), SettleAction::Abandon), lock);
     }
@@ -64,8 +64,8 @@ impl BatchWorker for Worker {
 
     async fn work(&self, key: &Key, locks: Vec<Uuid>) -> Vec<Result<(), WireError>> {
         match self.settle(key, &locks).await {
-            // The answer does not say which lock is lost: ask for each alone. A message that the first request settled is then
-            // answered as lost too, which is harmless: nobody settles it again.
+            // The answer does not say which lock is lost, so each is settled alone. A message that the first request settled is
+            // then reported as lost too, which is harmless: nobody settles it again.
             Err(error) if error.refusal == Refusal::LockLost && locks.len() > 1 => {
                 let mut answers = Vec::with_capacity(locks.len());
                 for lock in locks {

@@ -1,5 +1,5 @@
-//! Dead-lettering by the broker. It adds reason, description and properties to the message. If they do not fit, less is added, in the
-//! end nothing: a message that cannot be dead-lettered would come again forever.
+//! Lets the broker dead-letter a message with a reason, a description and properties. If they do not fit, less is added, at last
+//! nothing: a message that cannot be dead-lettered would be redelivered forever.
 
 use fe2o3_amqp_types::primitives::SimpleValue;
 use tracing::warn;
@@ -13,12 +13,12 @@ use crate::wire::{SessionRef, SettleAs, SettleKind};
 /// The number of characters that are kept of a description that does not fit.
 const SHORT_DESCRIPTION_CHARS: usize = 256;
 
-/// What is added to a dead letter.
+/// The texts and properties that are added to a dead letter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DeadLetterText {
     pub(crate) reason: String,
     pub(crate) description: String,
-    /// Changed on the message.
+    /// The properties to change on the message.
     pub(crate) properties: Vec<(String, SimpleValue)>,
 }
 
@@ -27,7 +27,7 @@ impl DeadLetterText {
         Self { reason: cut(reason), description: cut(description), properties: Vec::new() }
     }
 
-    /// This text and shorter ones, from everything to nothing.
+    /// Returns this text and shorter ones, from everything to nothing.
     fn shortened(self) -> Vec<Self> {
         let short = Self {
             description: self.description.chars().take(SHORT_DESCRIPTION_CHARS).collect(),
@@ -48,7 +48,7 @@ impl DeadLetterText {
     }
 }
 
-/// Dead-letters a locked message, with as much said as fits on it, and waits for the broker's word.
+/// Dead-letters a locked message with as much text as fits, and waits for the broker's answer.
 pub(crate) async fn dead_letter(
     connection: &ReconnectingConnection,
     entity: &str,
@@ -59,18 +59,18 @@ pub(crate) async fn dead_letter(
     let mut refused = None;
     for text in text.shortened() {
         if let Some(error) = &refused {
-            warn!(%entity, %error, "a message was not dead-lettered with all that was to be said of it; less is said");
+            warn!(%entity, %error, "a message could not be dead-lettered with its full text; trying with less");
         }
         match connection.connection().await?.settle(entity, &[lock], &text.settle_as(session)).await {
-            Err(error) if may_be_too_much(&error.refusal) => refused = Some(error),
+            Err(error) if may_be_too_long(&error.refusal) => refused = Some(error),
             settled => return settled,
         }
     }
     refused.map_or(Ok(()), Err)
 }
 
-/// Whether a shorter text may help. Brokers differ in how they refuse what does not fit.
-fn may_be_too_much(refusal: &Refusal) -> bool {
+/// Returns true if a shorter text may help. Brokers differ in how they refuse a text that does not fit.
+fn may_be_too_long(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::TooLarge | Refusal::NotAllowed | Refusal::Unexplained | Refusal::Other)
 }
 
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn what_is_no_matter_of_room_is_not_said_shorter() {
         for refusal in [Refusal::LockLost, Refusal::Interrupted, Refusal::Busy, Refusal::QuotaExceeded] {
-            assert!(!may_be_too_much(&refusal), "{refusal:?}");
+            assert!(!may_be_too_long(&refusal), "{refusal:?}");
         }
-        assert!(may_be_too_much(&Refusal::TooLarge));
+        assert!(may_be_too_long(&Refusal::TooLarge));
     }
 }

@@ -1,7 +1,7 @@
-//! Settling: what becomes of a delivery.
+//! Settles deliveries.
 //!
-//! `completions` completes and abandons many messages by one request, `replacements` stores copies and completes their originals,
-//! `dead_letter` has the broker dead-letter a message.
+//! `completions` completes and abandons many messages in one request, `replacements` stores copies and completes their originals,
+//! and `dead_letter` lets the broker dead-letter a message.
 
 pub(crate) mod completions;
 pub(crate) mod dead_letter;
@@ -25,11 +25,12 @@ use crate::error::{self, Refusal, WireError};
 use crate::receipt::{Locked, Receipt};
 use crate::wire::{ReplaceOp, SettleAs};
 
+/// The dead-letter reason of a message that is dead-lettered unchanged.
 const REJECTED: &str = "Rejected";
 
 type Settled = Result<(), SettleError<Receipt>>;
 
-/// Carries a settlement out.
+/// Carries out a settlement.
 pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled {
     if receipt.is_lost() {
         return Err(SettleError::lost(lost(&receipt)));
@@ -38,7 +39,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
         Settlement::Complete => complete(receipt).await,
         Settlement::Release => release(receipt).await,
         Settlement::NativeDeadLetter => {
-            let description = "redrive had it dead-lettered as it is: what belongs on it would not fit";
+            let description = "dead-lettered unchanged by redrive: its failure history would not fit";
             let mut text = DeadLetterText::new(REJECTED, description);
             text.properties.extend(receipt.locked.marked.then(convert::unmarked));
             dead_letter(receipt, text).await
@@ -48,7 +49,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
             Ok(())
         }
         Settlement::RetryInPlace { .. } => {
-            let message = "locks are not held for a wait here: say `Options::hold_lock_up_to`";
+            let message = "this transport holds no locks for a wait: set `Options::hold_lock_up_to`";
             Err(SettleError::held(TransportError::new(TransportErrorKind::Unsupported, message), receipt))
         }
         Settlement::Reschedule { wait, copy } if receipt.locked.session.is_some() => {
@@ -91,9 +92,9 @@ async fn complete(receipt: Receipt) -> Settled {
     done(receipt, completed).await
 }
 
-/// Gives a message back on its own link, which is not counted. If that link is gone, it can only be given back counted.
+/// Releases a message on its link, which counts no delivery. If the link is gone, the message is abandoned, which counts one.
 async fn release(receipt: Receipt) -> Settled {
-    // Before the release: the message may come again at once, and is then not lost.
+    // Before the release: the message may be redelivered at once, and that must not mark this delivery as lost.
     receipt.locked.shared.locks.leave(&receipt.locked.lock);
     if receipt.locked.handle.release(&receipt.locked.tag).await {
         fail_point(FailPoint::NackHandedOver);
@@ -107,8 +108,8 @@ async fn release(receipt: Receipt) -> Settled {
     Ok(())
 }
 
-/// Retries a message of a session without a copy, which would come after the messages behind it. The message itself is given back
-/// with the headers of the copy, and comes first again once its session has rested for the wait.
+/// Retries a message of a session in place: a copy would come after the messages behind it. The message is abandoned with the
+/// headers of the copy, and comes first again when its session has paused for the wait.
 async fn retry_in_session(receipt: Receipt, wait: Duration, copy: &Message) -> Settled {
     let mut changes = convert::changes(&receipt.locked.delivered, copy);
     changes.push(convert::counted(
@@ -123,7 +124,7 @@ async fn retry_in_session(receipt: Receipt, wait: Duration, copy: &Message) -> S
             if let Some(session) = &receipt.locked.session {
                 session.rest(wait);
             }
-            // Not forgotten on its link: the broker could take that for the next delivery of the message.
+            // Not accepted on its link: the broker could apply that to the next delivery of the message.
             receipt.settled();
             Ok(())
         }
@@ -135,12 +136,12 @@ async fn retry_in_session(receipt: Receipt, wait: Duration, copy: &Message) -> S
     }
 }
 
-/// Keeps the lock until the wait is over, and gives the message back then, counted.
+/// Keeps the lock until the wait is over, and then abandons the message, which counts a delivery.
 fn retry_in_place(receipt: Receipt, wait: Duration) {
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
         receipt.locked.shared.locks.leave(&receipt.locked.lock);
-        // It keeps its place among the deliveries in flight until it is given back.
+        // The delivery counts as in flight until it is given back.
         if receipt.is_lost() {
             return;
         }
@@ -180,7 +181,7 @@ async fn settle_locked(receipt: &Receipt, how: SettleAs) -> Result<(), WireError
     shared.connection.connection().await?.settle(entity, &[*lock], &how).await
 }
 
-/// Stores a copy and removes the original.
+/// Stores a copy and completes the original.
 async fn replace(
     receipt: Receipt,
     target: String,
@@ -200,7 +201,7 @@ async fn replace(
         Ok(()) => done(receipt, Ok(())).await,
         Err(ReplaceError { error, copy_stored: true }) => {
             let said =
-                error.into_error(&format!("completing what was copied from `{}`", receipt.locked.entity));
+                error.into_error(&format!("completing a copied message of `{}`", receipt.locked.entity));
             receipt.settled();
             Err(SettleError::lost_after_copy(said))
         }
@@ -214,7 +215,7 @@ async fn replace(
     }
 }
 
-/// Ends a settlement with the broker's answer.
+/// Ends a settlement with the answer of the broker.
 async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
     match settled {
         Ok(()) => {
@@ -226,7 +227,7 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
             match &receipt.locked.session {
                 // The message in flight is lost with its session.
                 Some(session) => session.lose(),
-                // Released on its link, not accepted: if the lock holds after all, accepting would remove the message.
+                // Released on its link, not accepted: if the lock is still valid, accepting would remove the message.
                 None => {
                     receipt.locked.handle.release(&receipt.locked.tag).await;
                 }
@@ -235,7 +236,7 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
             receipt.settled();
             Err(SettleError::lost(said))
         }
-        // It may be done: a second attempt is then answered with a lost lock.
+        // The settlement may have been carried out: a second attempt then fails with a lost lock.
         Err(error) => {
             let said = error.into_error(&format!("settling a message of `{}`", receipt.locked.entity));
             Err(SettleError::held(said, receipt))
@@ -257,7 +258,7 @@ fn not_stored(error: WireError, target: &str) -> TransportError {
 fn lost(receipt: &Receipt) -> TransportError {
     let why = match receipt.locked.session {
         Some(_) => "the lock of its session is lost, or the transport was closed",
-        None => "its lock ran out, or the transport was closed",
+        None => "its lock expired, or the transport was closed",
     };
     error::lost(&receipt.locked.entity, why)
 }

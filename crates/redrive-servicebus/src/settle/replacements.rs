@@ -1,4 +1,4 @@
-//! Storing copies and completing their originals, several in one transaction where the namespace has transactions.
+//! Stores copies and completes their originals, several in one transaction if the namespace has transactions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use crate::connection::ReconnectingConnection;
 use crate::error::{Refusal, WireError};
 use crate::wire::{ReplaceOp, SettleAs};
 
-/// One transaction replaces up to 20 messages, and 4 transactions are on their way at once. Service Bus allows 100 operations in
-/// one; a small one is done sooner, and one message alone costs four answers of the broker.
+/// One transaction replaces up to 20 messages, and up to 4 transactions run at the same time. Service Bus allows 100 operations
+/// in one, but smaller ones finish sooner. A transaction for one message costs four round trips.
 const LIMITS: BatchLimits = BatchLimits { lanes: 4, beside: 1, items: 20, bytes: usize::MAX };
 
 /// Stores copies and completes their originals.
@@ -23,11 +23,11 @@ pub(crate) struct TransactionBatcher {
     without_transactions: AtomicBool,
 }
 
-/// How far replacing a message came before it failed.
+/// The error of replacing a message.
 #[derive(Debug)]
 pub(crate) struct ReplaceError {
     pub(crate) error: WireError,
-    /// The copy is stored; only its original may still be there.
+    /// True if the copy is stored, so that only its original may still exist.
     pub(crate) copy_stored: bool,
 }
 
@@ -37,8 +37,8 @@ impl TransactionBatcher {
         Self { connection, transactions, without_transactions: AtomicBool::new(!has_transactions) }
     }
 
-    /// Stores a copy and completes its original. If the namespace has transactions, one of them does both, to its end also when the
-    /// caller stops waiting.
+    /// Stores a copy and completes its original, in a transaction if the namespace has them. The transaction runs to its end even
+    /// if the caller stops waiting.
     pub(crate) async fn replace(&self, op: ReplaceOp) -> Result<(), ReplaceError> {
         let not_stored = |error| ReplaceError { error, copy_stored: false };
         if !self.without_transactions.load(Ordering::Relaxed) {
@@ -68,14 +68,14 @@ impl TransactionBatcher {
         if !self.without_transactions.swap(true, Ordering::Relaxed) {
             warn!(
                 %entity, %error,
-                "this namespace has no transactions (Basic tier): copies are stored first and their originals completed then; a \
-                 crash in between leaves two"
+                "this namespace has no transactions (Basic tier): copies are stored first and their originals are completed \
+                 afterwards; a crash in between leaves both"
             );
         }
     }
 }
 
-/// What may go into one transaction: from one entity to one other. A message of a session goes alone: no other has its key.
+/// The messages of one transaction: from one entity to one target. A message of a session is alone, because no other has its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     entity: String,
@@ -103,7 +103,7 @@ impl BatchWorker for Worker {
 
     async fn work(&self, _: &Key, ops: Vec<ReplaceOp>) -> Vec<Result<(), WireError>> {
         match self.replace(ops.clone()).await {
-            // The broker took all of it back because of one message, and does not say which: try each alone.
+            // The broker rolled back all of it because of one message, and does not say which one: each is tried alone.
             Err(error) if ops.len() > 1 && may_be_of_one_message(&error) => {
                 let mut answers = Vec::with_capacity(ops.len());
                 for op in ops {
@@ -122,7 +122,7 @@ impl Worker {
     }
 }
 
-/// Whether one message may have caused the error, and not the connection or the namespace.
+/// Returns true if one message may have caused the error, and not the connection or the namespace.
 fn may_be_of_one_message(error: &WireError) -> bool {
     !matches!(error.refusal, Refusal::Interrupted | Refusal::NoTransactions)
 }
