@@ -1,10 +1,11 @@
-//! What is shown of a message on a shelf.
+//! The view of a message on a shelf.
 
 use redrive_core::{Shelf, Shelved};
 
 use super::place::{Marks, Place};
 use crate::convert::Incoming;
 
+/// A message on a shelf, as operators see it.
 pub(super) struct SeenEntry {
     pub(super) sequence_number: i64,
     pub(super) shelved: Shelved,
@@ -16,7 +17,7 @@ impl SeenEntry {
         let by_redrive = incoming.is_dead_lettered_by_redrive();
         shelved.shelved_at = match place.marks {
             Marks::Unused | Marks::Trusted => incoming.enqueued_at,
-            // Of a message in a dead-letter queue the broker tells when it came into the queue before.
+            // For a message in a dead-letter queue the broker reports when it came into its first queue.
             Marks::Unverified => shelved.history.last_failed_at.filter(|_| by_redrive),
         };
         shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);
@@ -35,7 +36,7 @@ mod tests {
 
     const FAILED: &str = "2026-01-02T03:04:05Z";
 
-    fn looked(message: Message, marks: Marks, reason: &str) -> Shelved {
+    fn seen(message: Message, marks: Marks, reason: &str) -> Shelved {
         let incoming = Incoming {
             message,
             dead_letter_reason: Some(reason.to_owned()),
@@ -49,10 +50,10 @@ mod tests {
 
     #[test]
     fn what_others_dead_lettered_shows_their_reason_and_description() {
-        let looked = looked(Message::new(""), Marks::Unverified, "Invalid");
-        assert_eq!(looked.broker_reason.as_deref(), Some("Invalid"));
-        assert_eq!(looked.broker_description.as_deref(), Some("no such customer"));
-        assert!(Selection::Reason("Invalid".to_owned()).includes(&looked));
+        let seen = seen(Message::new(""), Marks::Unverified, "Invalid");
+        assert_eq!(seen.broker_reason.as_deref(), Some("Invalid"));
+        assert_eq!(seen.broker_description.as_deref(), Some("no such customer"));
+        assert!(Selection::Reason("Invalid".to_owned()).includes(&seen));
     }
 
     #[test]
@@ -60,19 +61,19 @@ mod tests {
         let message = Message::new("")
             .with_header(names::REASON, "RetryableError")
             .with_header(names::LAST_FAILED_AT, FAILED);
-        let looked = looked(message, Marks::Unverified, "MaxDeliveryCountExceeded");
-        assert_eq!(looked.history.reason.as_ref().map(Reason::as_str), Some("RetryableError"));
-        assert_eq!(looked.broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
-        assert_eq!(looked.shelved_at, None, "it failed before, and nothing tells when it was dead-lettered");
+        let seen = seen(message, Marks::Unverified, "MaxDeliveryCountExceeded");
+        assert_eq!(seen.history.reason.as_ref().map(Reason::as_str), Some("RetryableError"));
+        assert_eq!(seen.broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
+        assert_eq!(seen.shelved_at, None, "it failed before, and nothing tells when it was dead-lettered");
     }
 
     #[test]
     fn what_redrive_dead_lettered_tells_its_own_story_only() {
         let message =
             Message::new("").with_header(names::REASON, "Broken").with_header(names::LAST_FAILED_AT, FAILED);
-        let shown = looked(message.clone(), Marks::Unverified, "Broken");
+        let shown = seen(message.clone(), Marks::Unverified, "Broken");
         assert_eq!((&shown.broker_reason, &shown.broker_description), (&None, &None));
         assert_eq!(shown.shelved_at, shown.history.last_failed_at);
-        assert_ne!(looked(message, Marks::Trusted, "Broken").shelved_at, shown.shelved_at, "the queue tells");
+        assert_ne!(seen(message, Marks::Trusted, "Broken").shelved_at, shown.shelved_at, "the queue tells");
     }
 }

@@ -1,7 +1,7 @@
-//! The operators' side: what rests in dead-letter queues, and how it gets back.
+//! The shelves: browsing and processing dead-lettered and parked messages, for operators.
 //!
-//! `place` is a queue where messages of a shelf rest, `entry` what is shown of one message, `work` what is done with messages,
-//! `receiver` what is locked meanwhile, `progress` how far the work came.
+//! `place` describes the queues that hold messages of a shelf, and `entry` the view of one message. `work` processes the selected
+//! messages, `receiver` locks them meanwhile, and `progress` tracks their failures.
 
 mod entry;
 mod place;
@@ -33,14 +33,14 @@ const PEEK_BATCH: i32 = 100;
 /// The most messages that are locked at the same time by a protocol that can read messages only by locking them.
 const MAX_LOCKED: usize = 1000;
 
-/// The shelves of one queue or subscription: its dead-letter queue (and that of its retry queue), and where parked messages
-/// rest. Browsing locks nothing.
+/// The shelves of one queue or subscription: its dead-letter queue (and that of its retry queue), and the queue of parked
+/// messages. Browsing locks nothing.
 ///
-/// A [handle](EntryHandle) is the number of a message in the queue where it lies, with the time when it came there.
+/// A [handle](EntryHandle) is the sequence number of a message in its queue, with the time when it came there.
 #[derive(Clone, Debug)]
 pub struct ServiceBusShelves {
     shared: Arc<Shared>,
-    /// The dead-letter queue of what could not be forwarded, instead of the usual one.
+    /// True for the transfer dead-letter queue instead of the dead-letter queue.
     transfer: bool,
 }
 
@@ -49,14 +49,14 @@ impl ServiceBusShelves {
         Self { shared, transfer: false }
     }
 
-    /// The shelf of what the broker could not forward (`$Transfer/$DeadLetterQueue`) instead of the dead-letter queue.
+    /// Selects the messages that the broker could not forward (`$Transfer/$DeadLetterQueue`) instead of the dead-letter queue.
     #[must_use]
     pub fn of_transfers(mut self) -> Self {
         self.transfer = true;
         self
     }
 
-    /// The queues in which messages of this shelf may rest.
+    /// Returns the queues that may hold messages of this shelf.
     fn places(&self, shelf: Shelf) -> Vec<Place> {
         if let (Shelf::Parking, Some(queue)) = (shelf, &self.shared.options.parking_queue) {
             return vec![Place { path: queue.clone(), marks: Marks::Unused }];
@@ -72,7 +72,7 @@ impl ServiceBusShelves {
         own.into_iter().chain(sources.iter().map(of_source)).collect()
     }
 
-    /// The queue to which a copy that stays on the shelf can be sent; none can be sent to a dead-letter queue.
+    /// Returns the queue for copies that stay on the shelf, or `None` for a dead-letter queue, to which nobody can send.
     fn shelf_target(&self, shelf: Shelf) -> Option<(&str, Marks)> {
         let options = &self.shared.options;
         let parking = options.parking_queue.as_deref().filter(|_| shelf == Shelf::Parking);
@@ -81,12 +81,12 @@ impl ServiceBusShelves {
         parking.map(|queue| (queue, Marks::Unused)).or(own)
     }
 
-    /// The queue by which messages reach the consumer that failed, and nobody else.
+    /// Returns the queue through which messages reach only the consumer that failed.
     fn retry_target(&self) -> Result<&str, TransportError> {
         self.shared.options.retry_target().ok_or_else(|| {
             let message = format!(
-                "what is sent back to the subscription `{}` by its topic would reach every other subscription: name a queue \
-                 with `Options::retry_queue`",
+                "a message that is sent back to the subscription `{}` by its topic would reach every other subscription: \
+                 name a queue with `Options::retry_queue`",
                 self.shared.entity()
             );
             TransportError::new(TransportErrorKind::Unsupported, message)
@@ -100,13 +100,13 @@ impl ServiceBusShelves {
         })
     }
 
-    /// All entries of one place; an error where not all of them can be seen.
+    /// Returns all entries of one place, or an error if not all of them can be read.
     async fn scan_all(&self, place: &Place, shelf: Shelf) -> Result<Vec<SeenEntry>, TransportError> {
         let ScanResult { entries, more } = self.scan((place, shelf), 1, usize::MAX).await?;
         if more { Err(error::too_many_to_lock(&place.path, MAX_LOCKED)) } else { Ok(entries) }
     }
 
-    /// The entries from this number on, up to a limit.
+    /// Returns the entries from this sequence number on, up to a limit.
     async fn scan(
         &self,
         (place, shelf): (&Place, Shelf),
@@ -136,45 +136,46 @@ impl ServiceBusShelves {
     }
 }
 
-/// What was seen of one place.
+/// The entries that were read from one place.
 struct ScanResult {
     entries: Vec<SeenEntry>,
-    /// More rests there than can be seen, whatever the limit.
+    /// True if the place holds more messages than can be read, whatever the limit.
     more: bool,
 }
 
-/// What was locked to be looked at.
+/// The messages that were locked to be read.
 struct LockedMessages {
     arrived: Vec<Arrived>,
-    /// The way to give it back.
+    /// Gives the messages back.
     handle: Arc<dyn Handle>,
-    /// More rests there, and was not locked.
+    /// True if the place holds more messages, which were not locked.
     more: bool,
 }
 
-/// The next messages from this number on.
+/// Peeks the next messages from this sequence number on.
 async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, TransportError> {
     let peeked = wire.peek(path, from, PEEK_BATCH).await;
-    let peeked = peeked.map_err(|error| error.into_error(&format!("looking into `{path}`")))?;
+    let peeked = peeked.map_err(|error| error.into_error(&format!("peeking messages of `{path}`")))?;
     Ok(peeked.into_iter().map(convert::incoming).collect())
 }
 
-/// Locks everything there, up to a bound, by a protocol that can look at messages only by locking them. `None`: by peeking.
+/// Locks all messages of a place, up to a limit, if the protocol can read messages only by locking them. Otherwise returns
+/// `None`: peek instead.
 async fn lock_all(wire: &dyn Wire, place: &str) -> Result<Option<LockedMessages>, TransportError> {
-    // One more tells whether there are more.
+    // One message more shows if there are more.
     let held = wire.lock_all(place, MAX_LOCKED + 1).await;
-    let held = held.map_err(|error| error.into_error(&format!("looking into `{place}`")))?;
+    let held = held.map_err(|error| error.into_error(&format!("locking messages of `{place}`")))?;
     let Some((mut arrived, handle)) = held else { return Ok(None) };
     let beyond = arrived.split_off(arrived.len().min(MAX_LOCKED));
     unlock(wire, place, &beyond).await;
     Ok(Some(LockedMessages { arrived, handle, more: !beyond.is_empty() }))
 }
 
-/// Gives back messages that were locked to be looked at.
+/// Gives back messages that were locked to be read.
 async fn unlock(wire: &dyn Wire, place: &str, held: &[Arrived]) {
     let locks: Vec<_> = held.iter().map(|arrived| arrived.lock).collect();
     if let Err(error) = wire.settle(place, &locks, &SettleAs::abandon()).await {
-        debug!(%place, %error, "some of what was looked at was not given back; its locks run out");
+        debug!(%place, %error, "some messages that were locked to be read were not given back; their locks expire");
     }
 }
 
@@ -188,20 +189,20 @@ impl Shelves for ServiceBusShelves {
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    /// Looks at all of the shelf. Of what the broker dead-lettered by itself it does not tell when.
+    /// Reads the whole shelf. The broker does not report when it dead-lettered a message by itself; such messages are ignored.
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
         let mut oldest = None;
         for place in self.places(shelf) {
-            // Those beyond what can be seen came later.
+            // Messages that could not be read came later.
             let seen = self.scan((&place, shelf), 1, usize::MAX).await?.entries;
-            let times = seen.iter().filter_map(|looked| looked.shelved.shelved_at);
+            let times = seen.iter().filter_map(|seen| seen.shelved.shelved_at);
             oldest = times.chain(oldest).min();
         }
         Ok(oldest)
     }
 
-    /// By sequence numbers. One that is dead-lettered meanwhile, and came into its queue before others that were shown, has a
-    /// number that was passed.
+    /// Pages by sequence number. A message that is dead-lettered while browsing, and that came into its queue before the ones on
+    /// the returned pages, has a lower number and is missed.
     async fn browse(
         &self,
         shelf: Shelf,
@@ -229,9 +230,9 @@ impl Shelves for ServiceBusShelves {
             if let Some(last) = seen.entries.last() {
                 next = Some(place.cursor(shelf, last.sequence_number));
             }
-            entries.extend(seen.entries.into_iter().map(|looked| looked.shelved));
+            entries.extend(seen.entries.into_iter().map(|seen| seen.shelved));
             if seen.more && entries.len() < limit {
-                // What can be seen is a page; behind it there is no end, but an error.
+                // The messages that can be read are a page. Reading beyond it is an error, not the end of the shelf.
                 return match entries.is_empty() {
                     true => Err(error::too_many_to_lock(&place.path, MAX_LOCKED)),
                     false => Ok(ShelfPage::new(entries, next)),
@@ -243,38 +244,39 @@ impl Shelves for ServiceBusShelves {
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
-        self.work(shelf, which, Work::SendTo(self.retry_target()?)).await
+        self.process(shelf, which, Work::SendTo(self.retry_target()?)).await
     }
 
     async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError> {
-        self.work(Shelf::DeadLetter, which, Work::Park).await
+        self.process(Shelf::DeadLetter, which, Work::Park).await
     }
 
     async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
-        self.work(shelf, which, Work::Discard).await
+        self.process(shelf, which, Work::Discard).await
     }
 
-    /// Not on a dead-letter queue of the broker: nobody can send to it. Works where the shelf is a queue of its own:
-    /// [`Options::parking_queue`](crate::Options::parking_queue), and the queue for dead letters that REST needs.
+    /// Replaces an entry. Fails on a dead-letter queue of the broker, to which nobody can send. Works if the shelf has a separate
+    /// queue: [`Options::parking_queue`](crate::Options::parking_queue), or the queue for dead letters that REST needs.
     async fn replace(
         &self,
         entry: &EntryHandle,
         message: Message,
     ) -> Result<Option<EntryHandle>, TransportError> {
-        let report = self.work(entry.shelf(), &entry.clone().into(), Work::Replace(&message)).await?;
+        let report = self.process(entry.shelf(), &entry.clone().into(), Work::Replace(&message)).await?;
         only(report, entry).map(|()| None)
     }
 
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
         let work = Work::SendEdited(self.retry_target()?, &message);
-        only(self.work(entry.shelf(), &entry.clone().into(), work).await?, entry)
+        only(self.process(entry.shelf(), &entry.clone().into(), work).await?, entry)
     }
 
-    /// The same queues as for [`replace`](Self::replace).
+    /// Stores a message on a shelf. Works for the same queues as [`replace`](Self::replace).
     async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
         let Some((queue, marks)) = self.shelf_target(shelf) else {
             let message = format!(
-                "Service Bus lets nobody send to the dead-letter queue of `{}`: publish the message to its work queue, as a redrive",
+                "Service Bus lets nobody send to the dead-letter queue of `{}`: publish the message to its work queue instead, \
+                 as a redrive does",
                 self.shared.entity()
             );
             return Err(TransportError::new(TransportErrorKind::Unsupported, message));

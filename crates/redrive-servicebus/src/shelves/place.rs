@@ -1,4 +1,4 @@
-//! The queues in which messages of a shelf may rest.
+//! The queues that may hold messages of a shelf.
 
 use std::time::SystemTime;
 
@@ -7,55 +7,57 @@ use redrive_core::{EntryHandle, Shelf, ShelfCursor};
 use crate::convert::copy_id::hex;
 use crate::convert::{Incoming, PARKED};
 
-/// A queue in which messages of a shelf may rest.
+/// A queue that may hold messages of a shelf.
 pub(super) struct Place {
     pub(super) path: String,
     pub(super) marks: Marks,
 }
 
-/// How it is told on which shelf a message of a queue rests.
+/// The meaning of the shelf marks on the messages of a queue.
 #[derive(Clone, Copy)]
 pub(super) enum Marks {
-    /// Everything there rests on one shelf.
+    /// All messages of the queue are on one shelf, so marks are not read.
     Unused,
-    /// redrive put everything there, and marked it or took the mark off.
+    /// redrive stored all messages of the queue, and set or removed each mark.
     Trusted,
-    /// Anybody may have written a mark.
+    /// Any program may have written a mark.
     Unverified,
 }
 
 impl Place {
-    /// The handle of a message that lies here. Its number, with the time when it came: an entity that is made again under its name
-    /// counts from the beginning again. Seconds, since HTTP tells no more.
+    /// Returns the handle of a message in this queue: its sequence number, and the time when it came, because an entity that is
+    /// deleted and created again restarts its numbers. The time is in seconds, the resolution of HTTP.
     pub(super) fn handle(&self, shelf: Shelf, incoming: &Incoming) -> EntryHandle {
         let time = incoming.enqueued_at.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
         let seconds = time.map_or(0, |time| time.as_secs());
         EntryHandle::new(shelf, format!("{}-{seconds:x}-{}", incoming.sequence_number, self.key()))
     }
 
-    /// The number of the message that a handle names, where it lies here.
+    /// Returns the sequence number of the message that a handle names, if it is in this queue.
     pub(super) fn number(&self, handle: &EntryHandle) -> Option<i64> {
         let mut parts = handle.entry().split('-');
         let (number, key) = (parts.next()?.parse().ok()?, parts.nth(1)?);
         (key == self.key()).then_some(number)
     }
 
-    /// After this message.
+    /// Returns the cursor that continues after this message.
     pub(super) fn cursor(&self, shelf: Shelf, sequence_number: i64) -> ShelfCursor {
         ShelfCursor::new(shelf, format!("{sequence_number}-{}", self.key()))
     }
 
-    /// The number of the message after which a cursor with this text stands, where that is here.
+    /// Returns the sequence number after which a cursor with this text continues, if it is in this queue.
     pub(super) fn after(&self, cursor: &str) -> Option<i64> {
         let (number, key) = cursor.split_once('-')?;
         (key == self.key()).then(|| number.parse().ok())?
     }
 
-    /// Tells the places of one shelf apart. The broker compares names of entities without case.
+    /// Returns a hash that distinguishes the places of a shelf. The path is hashed in lower case, because the broker ignores
+    /// case.
     fn key(&self) -> String {
         hex(self.path.to_lowercase().as_bytes(), 4)
     }
 
+    /// Returns true if this message of the queue is on `shelf`.
     pub(super) fn has_on(&self, shelf: Shelf, incoming: &Incoming) -> bool {
         let is_parked = match self.marks {
             Marks::Unused => return true,

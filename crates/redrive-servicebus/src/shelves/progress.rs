@@ -1,4 +1,4 @@
-//! How far the work on one place came, and what follows from a failure. Pure.
+//! Tracks the work on one place, and decides what follows from a failure. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,53 +9,54 @@ use crate::error::{self, Refusal};
 /// The most lost locks of one message after which it is tried again.
 const MAX_LOCK_LOSSES: u32 = 5;
 
-/// Why the work failed for a message.
+/// The error of processing one message.
 #[derive(Debug)]
 pub(super) struct EntryError {
     pub(super) refusal: Refusal,
-    /// Where its copy is stored, if it is: only the message itself is still there.
+    /// The queue of its copy, if the copy is stored and only the original may still exist.
     pub(super) copy_in: Option<String>,
     pub(super) error: TransportError,
 }
 
-/// An entry that was chosen.
+/// A selected entry.
 #[derive(Debug)]
 pub(super) struct ChosenEntry {
     pub(super) handle: EntryHandle,
     pub(super) id: Option<String>,
 }
 
-/// What follows from it.
+/// The step after a failure.
 #[derive(Debug)]
 pub(super) enum NextStep {
-    /// The message comes again, and is tried again.
+    /// The message is redelivered and tried again.
     Again,
-    /// This message stays; the others can be done.
+    /// The message stays, and the work continues with the others.
     LeaveIt(TransportError),
-    /// No message can be done any more.
+    /// The work stops: no other message can be processed.
     Stop(TransportError),
 }
 
-/// How far the work came.
+/// The progress of the work on one place.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     losses: HashMap<i64, u32>,
-    /// Where their copies are stored.
+    /// The queues of the stored copies, by the sequence numbers of their originals.
     sent: HashMap<i64, String>,
     left: HashSet<i64>,
 }
 
 impl Progress {
-    /// Whether a copy of the message is stored already, and it is only to be removed.
+    /// Returns true if a copy of the message is already stored, so that only the original must be completed.
     pub(super) fn is_sent(&self, number: i64) -> bool {
         self.sent.contains_key(&number)
     }
 
-    /// Whether it was given up.
+    /// Returns true if the work gave up on the message.
     pub(super) fn is_left(&self, number: i64) -> bool {
         self.left.contains(&number)
     }
 
+    /// Records a failure, and returns what follows from it.
     pub(super) fn not_done(&mut self, number: i64, not_done: EntryError) -> NextStep {
         let EntryError { refusal, copy_in, error } = not_done;
         self.sent.extend(copy_in.map(|target| (number, target)));
@@ -76,7 +77,7 @@ impl Progress {
         NextStep::LeaveIt(error)
     }
 
-    /// What is reported of a message for which this went wrong.
+    /// Returns the outcome to report for a failed message.
     pub(super) fn failed(&self, number: i64, error: TransportError) -> EntryOutcome {
         EntryOutcome::Failed(match self.sent.get(&number) {
             Some(target) => error::only_copy_stored(target, &error.to_string()),
@@ -84,7 +85,8 @@ impl Progress {
         })
     }
 
-    /// Notes the messages that were not done when the work on this place ended. `stopped`: before its end.
+    /// Reports the messages that were not processed when the work on this place ended. `stopped` is true if an error ended it
+    /// early.
     pub(super) fn note_left(
         &self,
         left: impl IntoIterator<Item = (i64, ChosenEntry)>,

@@ -1,4 +1,4 @@
-//! Receiving the messages of one place while it is worked through. Their locks are renewed for as long as that takes.
+//! Receives the messages of one place while they are processed, and renews their locks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const CREDIT: u32 = 50;
 /// The longest time for which the lock of a message is renewed while its shelf is processed.
 const MAX_LOCK_RENEWAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The locks of what is held. They are renewed until this is dropped.
+/// The locks of the received messages. They are renewed until this is dropped.
 #[derive(Debug)]
 pub(super) struct RenewedLocks {
     locks: Arc<Locks>,
@@ -26,7 +26,7 @@ pub(super) struct RenewedLocks {
     keeper: JoinHandle<()>,
 }
 
-/// A message that is held.
+/// A message that is locked while its shelf is processed.
 #[derive(Debug)]
 pub(super) struct ShelfMessage {
     pub(super) arrived: Arrived,
@@ -34,7 +34,7 @@ pub(super) struct ShelfMessage {
 }
 
 impl ShelfMessage {
-    /// Whether its lock is lost: it comes again.
+    /// Returns true if its lock is lost: the message is redelivered.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.is_sent()
     }
@@ -52,6 +52,7 @@ impl RenewedLocks {
         Self { locks, place: place.into(), keeper }
     }
 
+    /// Renews the lock of a message from now on.
     pub(super) fn enter(&self, arrived: Arrived, handle: Arc<dyn Handle>) -> ShelfMessage {
         let incoming = arrived.message.as_deref();
         let number = incoming.map_or(0, |incoming| incoming.sequence_number);
@@ -61,14 +62,14 @@ impl RenewedLocks {
         let way_back = (tag, handle, Arc::clone(&lost));
         let held = RenewedLock::new(Arc::clone(&self.place), way_back, number, until, MAX_LOCK_RENEWAL);
         if number > 0 {
-            // It comes again: what is held of it is worth nothing.
+            // The message was redelivered: an earlier lock of it is lost.
             self.locks.lose_earlier(&self.place, number);
         }
         self.locks.enter(arrived.lock, held);
         ShelfMessage { arrived, lost }
     }
 
-    /// Settled, or given back.
+    /// Stops renewing the lock of a message that is settled or given back.
     pub(super) fn leave(&self, taken: &ShelfMessage) {
         self.locks.leave(&taken.arrived.lock);
     }
@@ -80,14 +81,14 @@ impl Drop for RenewedLocks {
     }
 }
 
-/// Receives on one link.
+/// Receives the messages of one place on one link.
 pub(super) struct ShelfReceiver {
     receiver: Box<dyn WireReceiver>,
     pub(super) locks: RenewedLocks,
     waiting: VecDeque<ShelfMessage>,
-    /// How many may wait; less after locks were lost.
+    /// The most messages that may wait. It decreases after locks were lost.
     room: usize,
-    /// How many the broker may still hand out.
+    /// The number of messages that the broker may still deliver.
     credit: usize,
     failed: Option<WireError>,
 }
@@ -97,7 +98,7 @@ impl ShelfReceiver {
         Self { receiver, locks, waiting: VecDeque::new(), room: CREDIT as usize, credit: 0, failed: None }
     }
 
-    /// The next message to work on; `None` if none comes for this long.
+    /// Returns the next message to process, or `None` if none arrives within the wait.
     pub(super) async fn next(&mut self, wait: Duration) -> Result<Option<ShelfMessage>, WireError> {
         loop {
             if let Some(taken) = self.waiting.pop_front() {
@@ -114,7 +115,7 @@ impl ShelfReceiver {
         }
     }
 
-    /// Runs a future, and takes what arrives meanwhile: a lock runs from the moment of the delivery.
+    /// Runs a future, and receives messages meanwhile: a lock starts at the delivery, so its renewal must not wait.
     pub(super) async fn meanwhile<T>(&mut self, something: impl Future<Output = T>) -> T {
         tokio::pin!(something);
         loop {
@@ -129,24 +130,24 @@ impl ShelfReceiver {
         }
     }
 
-    /// Lets fewer messages wait at a time, after a lock was lost.
+    /// Halves the number of messages that may wait, after a lock was lost.
     pub(super) fn take_less(&mut self) {
         self.room = (self.room / 2).max(1);
     }
 
-    /// Forgets a settled message.
+    /// Forgets a settled message, here and on its link.
     pub(super) async fn forget(&self, taken: &ShelfMessage) {
         self.locks.leave(taken);
         self.receiver.handle().forget(&taken.arrived.tag).await;
     }
 
-    /// Releases a message whose lock seems lost. If the lock holds after all, the message comes again at once.
+    /// Releases a message whose lock seems lost. If the lock is still valid, the message is redelivered at once.
     pub(super) async fn release(&self, taken: &ShelfMessage) {
         self.locks.leave(taken);
         self.receiver.handle().release(&taken.arrived.tag).await;
     }
 
-    /// Gives back at once what was taken and not settled, not only when its lock runs out.
+    /// Gives back the messages that were received and not settled, instead of letting their locks expire.
     pub(super) async fn give_back(mut self, wire: &dyn Wire, place: &str, others: Vec<ShelfMessage>) {
         if self.receiver.drain().await.is_ok() {
             let _ = wire.peek(place, i64::MAX, 1).await;
@@ -168,7 +169,7 @@ impl ShelfReceiver {
         self.waiting.push_back(taken);
     }
 
-    /// Asks for as many as there is room for. Credit is never taken back: see [`WireReceiver::allow`].
+    /// Grants credit for as many messages as may wait. Credit is never reduced: see [`WireReceiver::allow`].
     async fn ask(&mut self) -> Result<(), WireError> {
         let room = self.room.saturating_sub(self.waiting.len());
         if room > self.credit {

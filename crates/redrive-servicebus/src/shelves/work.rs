@@ -1,4 +1,4 @@
-//! Working on the chosen messages of a shelf, one after the other.
+//! Processes the selected messages of a shelf, one after the other.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,20 +21,23 @@ use crate::error::{self, Refusal};
 use crate::settle::replacements::ReplaceError;
 use crate::wire::{ReplaceOp, SettleAs, SettleKind, Wire};
 
-/// What is to be done with the messages that were chosen.
+/// The operation on the selected messages.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
+    /// Sends a copy to a queue.
     SendTo(&'a str),
-    /// The same for an edited copy.
+    /// Sends an edited copy to a queue.
     SendEdited(&'a str, &'a Message),
+    /// Moves the message to the parking shelf.
     Park,
-    /// An edited copy stays on the shelf.
+    /// Replaces the message with an edited copy on the same shelf.
     Replace(&'a Message),
+    /// Removes the message.
     Discard,
 }
 
 impl ServiceBusShelves {
-    pub(super) async fn work(
+    pub(super) async fn process(
         &self,
         shelf: Shelf,
         which: &Selection,
@@ -47,7 +50,7 @@ impl ServiceBusShelves {
             {
                 continue;
             }
-            let worked = self.work_at((&place, shelf), which, work, &mut report).await;
+            let worked = self.process_place((&place, shelf), which, work, &mut report).await;
             if let Err(error) = worked {
                 if report.entries.is_empty() {
                     return Err(error);
@@ -60,7 +63,7 @@ impl ServiceBusShelves {
         Ok(report)
     }
 
-    async fn work_at(
+    async fn process_place(
         &self,
         (place, shelf): (&Place, Shelf),
         which: &Selection,
@@ -69,16 +72,16 @@ impl ServiceBusShelves {
     ) -> Result<(), TransportError> {
         let wire = self.wire().await?;
         if let Some(held) = lock_all(&*wire, &place.path).await? {
-            return self.work_by_holding(&*wire, (place, shelf), held, which, work, report).await;
+            return self.process_by_locking(&*wire, (place, shelf), held, which, work, report).await;
         }
         let chosen = self.choose(&*wire, (place, shelf), which).await?;
         if chosen.is_empty() {
             return Ok(());
         }
-        self.work_through(&*wire, (place, shelf), chosen, work, report).await
+        self.process_received(&*wire, (place, shelf), chosen, work, report).await
     }
 
-    /// The entries that the selection means, by their sequence numbers.
+    /// Returns the selected entries, by their sequence numbers.
     async fn choose(
         &self,
         wire: &dyn Wire,
@@ -87,7 +90,7 @@ impl ServiceBusShelves {
     ) -> Result<HashMap<i64, ChosenEntry>, TransportError> {
         let chosen = |seen: SeenEntry| {
             let number = seen.sequence_number;
-            named(seen, which).map(|named| (number, named))
+            selected(seen, which).map(|named| (number, named))
         };
         let Selection::Handles(handles) = which else {
             let all = self.scan((place, shelf), 1, usize::MAX).await?;
@@ -105,8 +108,8 @@ impl ServiceBusShelves {
         Ok(found)
     }
 
-    /// Takes messages until all chosen ones are done; gives the others back in the end.
-    async fn work_through(
+    /// Receives messages until all selected ones are processed, and gives the others back at the end.
+    async fn process_received(
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
@@ -115,7 +118,8 @@ impl ServiceBusShelves {
         report: &mut ShelfReport,
     ) -> Result<(), TransportError> {
         let path = &*place.path;
-        let tried = |error: crate::error::WireError| error.into_error(&format!("working through `{path}`"));
+        let tried =
+            |error: crate::error::WireError| error.into_error(&format!("processing messages of `{path}`"));
         let receiver = wire.receiver(path).await.map_err(tried)?;
         let mut receiver = ShelfReceiver::new(receiver, RenewedLocks::start(&self.shared.connection, path));
         let mut others = Vec::new();
@@ -127,7 +131,7 @@ impl ServiceBusShelves {
             let taken = match receiver.next(self.shared.options.max_wait_time).await {
                 Ok(Some(taken)) => taken,
                 Ok(None) => {
-                    debug!(place = %path, left = chosen.len(), "chosen messages are in the hand of somebody else, or gone");
+                    debug!(place = %path, left = chosen.len(), "selected messages are in flight at another client, or gone");
                     break None;
                 }
                 Err(error) => break Some(tried(error)),
@@ -138,7 +142,7 @@ impl ServiceBusShelves {
                 continue;
             };
             let worked = receiver
-                .meanwhile(self.one(wire, (place, shelf), &taken, work, progress.is_sent(number)))
+                .meanwhile(self.process_one(wire, (place, shelf), &taken, work, progress.is_sent(number)))
                 .await;
             match worked.map_err(|not_done| progress.not_done(number, not_done)) {
                 Ok(()) => {
@@ -146,7 +150,7 @@ impl ServiceBusShelves {
                     receiver.forget(&taken).await;
                 }
                 Err(NextStep::Again) => {
-                    debug!(place = %path, number, "a lock was lost while a shelf was worked through; its message comes again");
+                    debug!(place = %path, number, "a lock was lost while a shelf was processed; its message is redelivered");
                     chosen.insert(number, named);
                     receiver.take_less();
                     receiver.release(&taken).await;
@@ -167,8 +171,8 @@ impl ServiceBusShelves {
         stopped.map_or(Ok(()), Err)
     }
 
-    /// Works on messages that have to be locked to be seen, until no lock of a chosen one was lost.
-    async fn work_by_holding(
+    /// Processes messages that must be locked to be read. Repeats this as long as locks of selected messages are lost.
+    async fn process_by_locking(
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
@@ -181,7 +185,7 @@ impl ServiceBusShelves {
         let worked = loop {
             let more = held.more;
             let state = (&mut progress, &mut left, &mut *report);
-            match self.work_on_held(wire, (place, shelf), held, which, work, state).await {
+            match self.process_locked(wire, (place, shelf), held, which, work, state).await {
                 Ok(true) => match lock_all(wire, &place.path).await {
                     Ok(Some(again)) => held = again,
                     Ok(None) => break Ok(false),
@@ -193,15 +197,15 @@ impl ServiceBusShelves {
         };
         progress.note_left(left, &place.path, worked.is_err(), report);
         if worked? && !is_answered(which, place, report) {
-            // The other places are worked through all the same.
+            // The other places are processed nevertheless.
             report.stopped.get_or_insert_with(|| error::too_many_to_lock(&place.path, MAX_LOCKED));
         }
         Ok(())
     }
 
-    /// Works on the chosen messages among the locked ones, and gives the others back. Answers whether some must be locked again:
-    /// those in `left` whose locks were lost.
-    async fn work_on_held(
+    /// Processes the selected messages among the locked ones, and gives the others back. Returns true if some must be locked
+    /// again: those in `left`, whose locks were lost.
+    async fn process_locked(
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
@@ -221,7 +225,7 @@ impl ServiceBusShelves {
             let incoming = taken.arrived.message.as_deref().ok();
             let here = incoming.filter(|incoming| place.has_on(shelf, incoming) && !progress.is_left(number));
             let seen = here.map(|incoming| SeenEntry::new(incoming, place, shelf));
-            let Some(named) = seen.and_then(|seen| named(seen, which)) else {
+            let Some(named) = seen.and_then(|seen| selected(seen, which)) else {
                 others.push(taken.arrived);
                 continue;
             };
@@ -231,7 +235,7 @@ impl ServiceBusShelves {
                 continue;
             }
             left.remove(&number);
-            let worked = self.one(wire, (place, shelf), &taken, work, progress.is_sent(number)).await;
+            let worked = self.process_one(wire, (place, shelf), &taken, work, progress.is_sent(number)).await;
             locks.leave(&taken);
             let outcome = match worked.map_err(|not_done| progress.not_done(number, not_done)) {
                 Ok(()) => EntryOutcome::Done,
@@ -258,8 +262,8 @@ impl ServiceBusShelves {
         ended
     }
 
-    /// Does the work for one message. `is_sent`: its copy is stored already.
-    async fn one(
+    /// Processes one message. `is_sent` is true if its copy is already stored.
+    async fn process_one(
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
@@ -271,7 +275,7 @@ impl ServiceBusShelves {
         let arrived = &taken.arrived;
         let Ok(incoming) = &arrived.message else { return Ok(()) };
         if taken.is_lost() {
-            let error = error::lost(place, "its lock ran out");
+            let error = error::lost(place, "its lock expired");
             return Err(EntryError { refusal: Refusal::LockLost, copy_in: None, error });
         }
         fail_point(FailPoint::Taken);
@@ -297,7 +301,8 @@ impl ServiceBusShelves {
                 session: None,
             };
             self.shared.replacements.replace(op).await.map_err(|ReplaceError { error, copy_stored }| {
-                let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };
+                let what =
+                    if copy_stored { "completing a copied message of" } else { "copying a message of" };
                 let refusal = error.refusal.clone();
                 let copy_in = copy_stored.then(|| target.to_owned());
                 EntryError { refusal, copy_in, error: error.into_error(&format!("{what} `{place}`")) }
@@ -318,7 +323,7 @@ impl ServiceBusShelves {
                     (None, Some(queue)) => {
                         send_on(queue, marked(incoming.message.clone(), Shelf::Parking)).await
                     }
-                    // One cannot dead-letter from there, but one can mark.
+                    // A message in a dead-letter queue cannot be dead-lettered again, but it can be marked.
                     (None, None) => {
                         let mark = convert::parked(incoming.sequence_number).into();
                         fail_point(FailPoint::NackHandedOver);
@@ -348,21 +353,21 @@ impl ServiceBusShelves {
     }
 }
 
-/// The entry, where it is meant.
-fn named(seen: SeenEntry, which: &Selection) -> Option<ChosenEntry> {
+/// Returns the entry if it is selected.
+fn selected(seen: SeenEntry, which: &Selection) -> Option<ChosenEntry> {
     let shelved = seen.shelved;
     let id = shelved.message.id().map(str::to_owned);
     which.includes(&shelved).then_some(ChosenEntry { handle: shelved.handle, id })
 }
 
-/// Whether the report says of everything that was meant here what became of it, whatever else may be here.
+/// Returns true if the report covers every selected handle of this place.
 fn is_answered(which: &Selection, place: &Place, report: &ShelfReport) -> bool {
     let Selection::Handles(handles) = which else { return false };
     let mut here = handles.iter().filter(|handle| place.number(handle).is_some());
     here.all(|handle| report.entries.iter().any(|entry| entry.handle == *handle))
 }
 
-/// What became of the one entry that was named.
+/// Returns the outcome of the only selected entry.
 pub(super) fn only(report: ShelfReport, entry: &EntryHandle) -> Result<(), TransportError> {
     match report.entries.into_iter().next().map(|result| result.outcome) {
         Some(EntryOutcome::Done) => Ok(()),
