@@ -1,4 +1,4 @@
-//! What every intake does with a message that arrives.
+//! The handling of a message that arrives at an intake.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,17 +21,17 @@ use crate::wire::{Handle, SessionRef, Tag};
 /// The dead-letter reason of a message that cannot be read.
 const UNDECODABLE: &str = "UndecodableMessage";
 
-/// One of the entities that a transport takes deliveries from.
+/// One of the entities that a transport receives from.
 #[derive(Clone)]
 pub(crate) struct ConsumedEntity {
     pub(crate) shared: Arc<Shared>,
     pub(crate) entity: Entity,
     pub(crate) path: Arc<str>,
-    /// The longest wait of one request for messages, as the consumer asks for it.
+    /// The longest wait of one request for messages that the consumer allows.
     pub(crate) max_wait_time: Option<Duration>,
 }
 
-/// What an intake knows of a message that it took.
+/// The data of a delivery that only the intake has.
 pub(crate) struct ArrivalContext {
     pub(crate) lock: Uuid,
     pub(crate) tag: Tag,
@@ -42,7 +42,7 @@ pub(crate) struct ArrivalContext {
     pub(crate) counts: Counts,
 }
 
-/// What the counts of the broker say of a message.
+/// The counts of a delivery, derived from those of the broker.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) broker_delivery_count: u32,
@@ -55,7 +55,7 @@ impl ConsumedEntity {
         Self { shared, entity, path, max_wait_time }
     }
 
-    /// Hands a message on to the consumer.
+    /// Passes a message to the consumer.
     pub(crate) fn deliver(&self, incoming: Incoming, taken: ArrivalContext, source: &Source) {
         let ArrivalContext { lock, tag, handle, lost, in_flight, session, counts } = taken;
         let receipt = Receipt::new(Locked {
@@ -89,18 +89,19 @@ impl ConsumedEntity {
             .failed_in_place(counts.failed_in_place)
     }
 
-    /// Dead-letters a message that cannot be read: nobody can handle it, and it would come again until the broker gives it up.
+    /// Dead-letters a message that cannot be read: no handler can process it, and it would be redelivered up to
+    /// `MaxDeliveryCount`.
     pub(crate) async fn dead_letter_undecodable(&self, lock: Uuid, why: &str, session: Option<&SessionRef>) {
         warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
         let text = DeadLetterText::new(UNDECODABLE, why);
         let settled = dead_letter(&self.shared.connection, &self.path, lock, session, text).await;
         if let Err(error) = settled {
-            warn!(entity = %self.path, %error, "a message that cannot be read was not dead-lettered; it comes again");
+            warn!(entity = %self.path, %error, "a message that cannot be read was not dead-lettered; it is redelivered");
         }
     }
 }
 
-/// Whether the error lasts until a person does something.
+/// Returns true if the error lasts until a person acts.
 pub(crate) fn is_lasting(error: &WireError) -> bool {
     matches!(error.refusal, Refusal::NotFound | Refusal::Unauthorized | Refusal::NotAllowed)
 }

@@ -1,4 +1,4 @@
-//! Deliveries that were handed out and not yet received.
+//! Deliveries that arrived and that the consumer has not yet received.
 
 use redrive_core::Received;
 use redrive_transport::Arrival;
@@ -8,7 +8,7 @@ use crate::receipt::Receipt;
 pub(crate) type Inbox = redrive_transport::Inbox<Unreceived>;
 pub(crate) type Source = redrive_transport::Source<Unreceived>;
 
-/// A delivery in the inbox. Its lock may run out there.
+/// A delivery in the inbox. Its lock may expire there.
 #[derive(Debug)]
 pub(crate) struct Unreceived(pub(crate) Received<Receipt>);
 

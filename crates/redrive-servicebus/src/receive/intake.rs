@@ -1,4 +1,5 @@
-//! Taking deliveries from an entity without sessions: attach, give credit, hand on; attach again after an interruption.
+//! Receives from an entity without sessions: attaches, grants credit, passes deliveries on, and attaches again after an
+//! interruption.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::error::WireError;
 use crate::receipt::InFlightCount;
 use crate::wire::{Arrived, Wire, WireReceiver};
 
-/// Takes deliveries from one of the entities that a transport reads.
+/// Receives from one of the entities of a transport.
 pub(crate) struct Intake {
     consumed: ConsumedEntity,
     source: Source,
@@ -22,11 +23,12 @@ pub(crate) struct Intake {
     retired: Vec<Retired>,
 }
 
-/// A link that hands out nothing more. What it handed out can be given back on it until it is closed.
+/// A link that delivers nothing more. Its deliveries can be released on it until it is closed.
 pub(crate) type Retired = (Arc<InFlightCount>, Box<dyn WireReceiver>);
 
-/// Why taking from a link ended.
+/// The reason why receiving on a link ended.
 enum LinkEnd {
+    /// The limit changed, or the transport is closed.
     Requested,
     Interrupted(WireError),
 }
@@ -36,8 +38,8 @@ impl Intake {
         Self { consumed, source, backoff: Backoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
     }
 
-    /// Takes deliveries until the transport is closed. Answers the links of deliveries that are still in flight: these can be given
-    /// back until the links are closed.
+    /// Receives until the transport is closed. Returns the links of deliveries that are still in flight: these can be released
+    /// until the links are closed.
     pub(crate) async fn run(mut self) -> Vec<Retired> {
         while let Some(limit) = self.source.wanted().await {
             self.close_emptied().await;
@@ -55,7 +57,7 @@ impl Intake {
                 }
                 Err(error) if is_lasting(&error) => {
                     self.source.fail(error.into_error(&format!("receiving from `{}`", self.consumed.path)));
-                    // Until the limit is set again.
+                    // The error lasts, so the next attempt waits until the limit is set again.
                     self.source.changed().await;
                 }
                 Err(error) => {
@@ -74,7 +76,7 @@ impl Intake {
         self.consumed.shared.locks.signal_connection(Err(error));
     }
 
-    /// Waits after a failure. Another wish ends the wait.
+    /// Waits after a failure. A change of the limit ends the wait.
     async fn back_off(&mut self, limit: u32) {
         let mut wishes = self.source.wishes();
         tokio::select! {
@@ -97,7 +99,7 @@ impl Intake {
         receiver.allow(limit).await?;
         info!(entity = %self.consumed.path, limit, "attached");
         self.consumed.shared.locks.signal_connection(Ok(()));
-        // Credit is given again once more than this many deliveries are settled, not for each.
+        // Credit is granted again when more than this many deliveries are settled, not for each one.
         let credit_threshold = limit / 8;
         let mut taken: u32 = 0;
         let mut settled_reported: u32 = 0;
@@ -107,7 +109,7 @@ impl Intake {
                 () = wishes.other_than(limit) => break LinkEnd::Requested,
                 arrived = receiver.next() => match arrived {
                     Ok(arrived) => {
-                        // Not at the attaching: a link that is detached at once, again and again, is no success.
+                        // Not when attaching: a link that is always detached at once is not a success.
                         self.backoff.reset();
                         taken = taken.wrapping_add(1);
                         self.accept(arrived, &in_flight, &*receiver);
@@ -135,7 +137,7 @@ impl Intake {
         }
     }
 
-    /// Has the broker hand out nothing more, and takes what it handed out.
+    /// Stops the broker from delivering, and receives what it has already sent.
     async fn drain(&self, wire: &dyn Wire, receiver: &mut dyn WireReceiver, in_flight: &Arc<InFlightCount>) {
         if receiver.drain().await.is_err() {
             return;
@@ -155,7 +157,7 @@ impl Intake {
                 let (consumed, in_flight) = (self.consumed.clone(), Arc::clone(in_flight));
                 tokio::spawn(async move {
                     consumed.dead_letter_undecodable(lock, &why, None).await;
-                    // It has no receipt that would do this, and without it no credit is given again.
+                    // There is no receipt that would wake the intake to grant credit again.
                     in_flight.freed.notify_one();
                 });
                 return;
@@ -178,14 +180,14 @@ impl Intake {
         let in_flight = Arc::clone(in_flight);
         let taken = ArrivalContext { lock, tag, handle, lost, in_flight, session: None, counts };
         if count > 0 {
-            // An earlier delivery of it, if it is still in flight, is lost.
+            // An earlier delivery of the message that is still in flight is lost.
             locks.lose_earlier(&self.consumed.path, incoming.sequence_number);
         }
         locks.enter(lock, held);
         self.consumed.deliver(incoming, taken, &self.source);
     }
 
-    /// Closes links of which nothing is in flight any more.
+    /// Closes links that have no delivery in flight.
     async fn close_emptied(&mut self) {
         let is_emptied = |(in_flight, _): &Retired| in_flight.count() == 0;
         let (emptied, rest) =

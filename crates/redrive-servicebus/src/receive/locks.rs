@@ -1,4 +1,4 @@
-//! The locks of deliveries in flight. They are renewed until the deliveries are settled.
+//! Renews the locks of deliveries in flight until they are settled.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,7 +27,7 @@ const MIN_EXPIRY_WAIT: Duration = Duration::from_secs(1);
 /// The wait before the next attempt to renew a lock.
 pub(super) const RENEWAL_RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// The locks of all deliveries in flight, and whom to tell when deliveries are lost.
+/// The locks of all deliveries in flight, and the signals to the consumer about lost deliveries.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, RenewedLock>>,
@@ -36,7 +36,7 @@ pub(crate) struct Locks {
     signals: OnceLock<Signals>,
 }
 
-/// A lock, and how to give its message back.
+/// A lock, and the handle to give its message back.
 #[derive(Clone, Debug)]
 pub(crate) struct RenewedLock {
     pub(crate) entity: Arc<str>,
@@ -45,9 +45,9 @@ pub(crate) struct RenewedLock {
     pub(crate) lost: Arc<LossSignal>,
     sequence_number: i64,
     renew_at: Instant,
-    /// A request to renew it is on its way.
+    /// True while a request to renew it is running.
     renewing: bool,
-    runs_out: Instant,
+    expires_at: Instant,
     renew_until: Instant,
 }
 
@@ -69,44 +69,46 @@ impl RenewedLock {
             sequence_number,
             renew_at: now + lasts / 2,
             renewing: false,
-            runs_out: now + lasts.max(MIN_EXPIRY_WAIT),
+            expires_at: now + lasts.max(MIN_EXPIRY_WAIT),
             renew_until: later(now, longest_renewal),
         }
     }
 
-    /// Whether it is to be renewed at all.
+    /// Returns true if the lock must be renewed and no request for it is running.
     fn waits_to_be_renewed(&self) -> bool {
         !self.renewing && self.renew_at < self.renew_until
     }
 
-    /// When something is to be done for it.
+    /// Returns the time of the next action for this lock.
     fn due_at(&self) -> Instant {
-        if self.waits_to_be_renewed() { self.renew_at } else { self.runs_out }
+        if self.waits_to_be_renewed() { self.renew_at } else { self.expires_at }
     }
 }
 
 impl Locks {
-    /// From now on losses are told to the consumer.
+    /// Sets the signals to the consumer when the transport is opened.
     pub(crate) fn set_signals(&self, signals: Signals) {
         // A transport is opened once.
         let _ = self.signals.set(signals);
     }
 
-    /// Tells whether deliveries can be taken. Of several intakes the last word counts: each tries again until it succeeds.
+    /// Signals that deliveries can be received, or the error. With several intakes the last signal counts: each one retries until
+    /// it succeeds.
     pub(crate) fn signal_connection(&self, connection: Result<(), TransportError>) {
         if let Some(signals) = self.signals.get() {
             signals.send_connection(connection);
         }
     }
 
-    /// Tells that deliveries in flight were lost, and come again. They have numbers of the broker: nobody needs to know which of
-    /// them were never received.
+    /// Signals that deliveries in flight were lost and are redelivered. They have numbers of the broker, so the signal need not
+    /// list those that were never received.
     pub(crate) fn signal_interruption(&self) {
         if let Some(signals) = self.signals.get() {
             signals.send(Signal::Interrupted { unreceived: Vec::new() });
         }
     }
 
+    /// Adds the lock of a delivery, and renews it from now on.
     pub(crate) fn enter(&self, lock: Uuid, held: RenewedLock) {
         self.held().insert(lock, held);
         self.changed.notify_one();
@@ -117,7 +119,7 @@ impl Locks {
         self.held().remove(lock);
     }
 
-    /// Removes all, and tells their deliveries that they are lost.
+    /// Removes all locks, and signals to their deliveries that they are lost.
     pub(crate) fn take_all(&self) -> Vec<(Uuid, RenewedLock)> {
         let all: Vec<_> = self.held().drain().collect();
         for (_, held) in &all {
@@ -126,7 +128,7 @@ impl Locks {
         all
     }
 
-    /// The message was delivered again: an earlier delivery of it is lost.
+    /// Marks earlier deliveries of a message as lost, after it was delivered again.
     pub(crate) fn lose_earlier(&self, entity: &str, sequence_number: i64) {
         let is_it = |held: &RenewedLock| held.sequence_number == sequence_number && &*held.entity == entity;
         let earlier: Vec<_> = {
@@ -138,7 +140,7 @@ impl Locks {
         }
     }
 
-    /// Renews locks when they are due, and reports those that ran out. Never ends.
+    /// Renews locks when they are due, and reports expired ones. Never returns.
     pub(crate) async fn keep(&self, connection: &ReconnectingConnection) {
         let mut renewals = FuturesUnordered::new();
         loop {
@@ -146,7 +148,7 @@ impl Locks {
             tokio::select! {
                 () = self.changed.notified() => {}
                 Some(()) = renewals.next() => {}
-                // An answer that does not come must not keep the others from being renewed, nor from being lost.
+                // A request without an answer must not delay the renewal or the expiry of other locks.
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     for (entity, locks) in self.take_due(Instant::now()) {
                         let some = locks.chunks(LOCKS_PER_REQUEST).map(|some| (Arc::clone(&entity), some.to_vec()));
@@ -159,21 +161,21 @@ impl Locks {
         }
     }
 
-    /// The locks to renew now, by entity. Those that ran out are lost.
+    /// Returns the locks to renew now, by entity. Expired ones are marked as lost.
     fn take_due(&self, now: Instant) -> HashMap<Arc<str>, Vec<Uuid>> {
         let mut due: HashMap<Arc<str>, Vec<Uuid>> = HashMap::new();
-        let mut ran_out = Vec::new();
+        let mut expired = Vec::new();
         for (lock, held) in self.held().iter_mut() {
-            // A little ahead, so that those which came together stay together.
-            let soon = now + (held.runs_out - now) / 8;
-            if held.runs_out <= now {
-                ran_out.push(*lock);
+            // A little early, so that locks of messages that arrived together are renewed together.
+            let soon = now + (held.expires_at - now) / 8;
+            if held.expires_at <= now {
+                expired.push(*lock);
             } else if held.waits_to_be_renewed() && held.renew_at <= soon {
                 held.renewing = true;
                 due.entry(Arc::clone(&held.entity)).or_default().push(*lock);
             }
         }
-        for lock in ran_out {
+        for lock in expired {
             self.lose(&lock);
         }
         due
@@ -192,7 +194,7 @@ impl Locks {
             }
             Err(error) if error.refusal == Refusal::LockLost => match locks {
                 [lock] => self.lose(lock),
-                // One of them is lost; which one, only each by itself can tell.
+                // One of them is lost, and the answer does not say which: each is renewed alone.
                 _ => {
                     for lock in locks {
                         Box::pin(self.renew(connection, entity, std::slice::from_ref(lock))).await;
@@ -211,7 +213,7 @@ impl Locks {
             let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), Some(until)));
             held.renew_at = now + lasts / 2;
             held.renewing = false;
-            held.runs_out = now + lasts.max(MIN_EXPIRY_WAIT);
+            held.expires_at = now + lasts.max(MIN_EXPIRY_WAIT);
         }
     }
 
@@ -220,11 +222,11 @@ impl Locks {
         for lock in locks {
             let mut all = self.held();
             let Some(held) = all.get_mut(lock) else { continue };
-            if held.runs_out <= now {
+            if held.expires_at <= now {
                 drop(all);
                 self.lose(lock);
             } else {
-                held.renew_at = (now + RENEWAL_RETRY_WAIT).min(held.runs_out);
+                held.renew_at = (now + RENEWAL_RETRY_WAIT).min(held.expires_at);
                 held.renewing = false;
             }
         }
@@ -233,15 +235,15 @@ impl Locks {
     fn lose(&self, lock: &Uuid) {
         let lost = self.held().remove(lock);
         if let Some(held) = lost {
-            // Before the loss signal: whoever receives that may ask at once.
+            // Before the loss signal: its receiver may look for the interruption at once.
             self.signal_interruption();
             held.lost.send();
             if Instant::now() < held.renew_until {
-                debug!(%lock, entity = %held.entity, "a lock was lost: its message comes again");
+                debug!(%lock, entity = %held.entity, "a lock was lost: its message is redelivered");
             } else {
                 warn!(
                     %lock, entity = %held.entity,
-                    "a lock ran out, and its message comes again: it took longer than `max_lock_renewal`"
+                    "a lock expired, and its message is redelivered: its delivery took longer than `max_lock_renewal`"
                 );
             }
         }
@@ -252,7 +254,8 @@ impl Locks {
     }
 }
 
-/// How long a lock lasts from now on. By the broker's clock and ours: where they differ by much, too early is better.
+/// Returns how long a lock lasts from now on. It compares the clocks of the broker and this process: if they differ by much,
+/// renewing too early is better.
 pub(crate) fn lasts(now: SystemTime, until: Option<SystemTime>) -> Duration {
     match until {
         Some(until) => until.duration_since(now).unwrap_or_default().max(Duration::from_millis(100)),
@@ -269,7 +272,7 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         assert_eq!(lasts(now, Some(now + Duration::from_secs(30))), Duration::from_secs(30));
         assert_eq!(lasts(now, None), ASSUMED_LOCK_DURATION);
-        // The clocks differ: it is tried at once, and not for ever without a pause.
+        // The clocks differ: the lock is renewed at once, but with pauses.
         assert_eq!(lasts(now, Some(now - Duration::from_secs(30))), Duration::from_millis(100));
     }
 }

@@ -1,7 +1,7 @@
-//! Receiving: from the links of the broker to the consumer.
+//! Receives messages from the broker and passes them to the consumer.
 //!
-//! `intake` takes deliveries from an entity without sessions, `session_intake` from one with sessions; `arrival` is what both do
-//! with a message. `inbox` is where deliveries wait for the consumer, `locks` renews their locks, and `session` holds one session.
+//! `intake` receives from an entity without sessions, `session_intake` from one with sessions; `arrival` is the part that both
+//! share. Deliveries wait in the `inbox` for the consumer, `locks` renews their locks, and `session` holds one session.
 
 pub(crate) mod arrival;
 pub(crate) mod inbox;
@@ -19,7 +19,7 @@ use self::inbox::Inbox;
 use crate::receipt::Receipt;
 use crate::settle;
 
-/// Receives from one queue or subscription; what [`open`](redrive_core::Transport::open) gives.
+/// Receives from one queue or subscription. [`open`](redrive_core::Transport::open) returns it.
 #[derive(Debug)]
 pub struct ServiceBusReceiver {
     inbox: Inbox,

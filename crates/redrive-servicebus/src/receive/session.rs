@@ -1,4 +1,4 @@
-//! A session that is held: what its intake and the receipts of its messages share.
+//! A held session: the state that its intake and the receipts of its messages share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -16,12 +16,12 @@ use crate::convert::Incoming;
 use crate::convert::later::later;
 use crate::wire::{SessionRef, Wire};
 
-/// The time by which a lock may last longer by the broker's clock than by the local one. When a lock expires, the broker ends the link
-/// and counts the message in flight. Releasing the session earlier is not counted: a message that always takes too long would be
-/// redelivered forever.
+/// The time by which a lock may last longer by the broker's clock than by the local one. When a lock expires, the broker ends the
+/// link and counts the message in flight. Releasing the session earlier is not counted: a message that always takes too long
+/// would be redelivered forever.
 const EXPIRY_GRACE: Duration = Duration::from_secs(5);
 
-/// A session that is held. Its lock covers all of its messages: if it is lost, they are lost too.
+/// A held session. Its lock covers all of its messages: if it is lost, they are lost too.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) reference: SessionRef,
@@ -31,19 +31,19 @@ pub(crate) struct Session {
     freed: Notify,
 }
 
-/// The one message that may be in flight, and what it left behind.
+/// The only message that may be in flight, and the follow-up of the last one.
 #[derive(Debug, Default)]
 struct CurrentDelivery {
     since: Option<Instant>,
     follow_up: FollowUp,
 }
 
-/// What must be so before the next message is asked for.
+/// The steps after a delivery, before the next message is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FollowUp {
-    /// Its receipt was dropped: it has yet to be given back, or what follows would come first.
+    /// The lock of a message whose receipt was dropped: it is abandoned first, so that no later message comes before it.
     pub(crate) give_back: Option<Uuid>,
-    /// It waits at the head of the session for its next attempt.
+    /// The time until which the message waits at the head of the session for its next attempt.
     pub(crate) rest_until: Option<Instant>,
 }
 
@@ -58,17 +58,17 @@ impl Session {
         }
     }
 
-    /// Notes that a message of it is in flight.
+    /// Records that a message of the session is in flight.
     pub(crate) fn take(&self) {
         *self.current() = CurrentDelivery { since: Some(Instant::now()), follow_up: FollowUp::default() };
     }
 
-    /// The message was given back with the next attempt written on it: nothing is asked for until its wait is over.
+    /// Pauses the session until the wait of a message is over that was given back with its next attempt written on it.
     pub(crate) fn rest(&self, wait: Duration) {
         self.current().follow_up.rest_until = Some(later(Instant::now(), wait));
     }
 
-    /// Notes that the message is no longer in flight, and whether it must be given back. May be called in any thread.
+    /// Records that the message is no longer in flight, and the lock to give back, if any. May be called in any thread.
     pub(crate) fn free(&self, give_back: Option<Uuid>) {
         let mut current = self.current();
         current.since = None;
@@ -83,18 +83,19 @@ impl Session {
         std::mem::take(&mut self.current().follow_up)
     }
 
-    /// Notes that its lock is lost, and with it the message in flight.
+    /// Signals that the lock of the session is lost, and with it the message in flight.
     pub(crate) fn lose(&self) {
         self.lost.send();
         self.gone.notify_one();
     }
 
-    /// Waits until it is lost. One caller only.
+    /// Waits until the session is lost. Only one caller may wait.
     pub(crate) async fn gone(&self) {
         self.gone.notified().await;
     }
 
-    /// Renews the lock until it is lost. Not while one message is in flight for longer than `longest`: its lock then runs out.
+    /// Renews the lock until it is lost. The lock is not renewed, and expires, while one message is in flight for longer than
+    /// `longest`.
     pub(crate) async fn keep(
         self: Arc<Self>,
         wire: Arc<dyn Wire>,
@@ -107,8 +108,11 @@ impl Session {
             sleep_until(lock.renew_at).await;
             let now = Instant::now();
             if self.in_flight_since().is_some_and(|since| now.duration_since(since) >= longest) {
-                debug!(%entity, session = %self.reference.id, "a delivery takes longer than `max_lock_renewal`: its session is not renewed");
-                lock.renew_at = (now + RENEWAL_RETRY_WAIT).min(lock.runs_out);
+                debug!(
+                    %entity, session = %self.reference.id,
+                    "a delivery takes longer than `max_lock_renewal`: its session is not renewed"
+                );
+                lock.renew_at = (now + RENEWAL_RETRY_WAIT).min(lock.expires_at);
             } else {
                 match wire.renew_session(&entity, &self.reference).await {
                     Ok(until) => {
@@ -118,11 +122,11 @@ impl Session {
                     Err(error) if error.is_lock_lost() => return self.lose(),
                     Err(error) => {
                         warn!(%entity, session = %self.reference.id, %error, "the lock of a session could not be renewed");
-                        lock.renew_at = (Instant::now() + RENEWAL_RETRY_WAIT).min(lock.runs_out);
+                        lock.renew_at = (Instant::now() + RENEWAL_RETRY_WAIT).min(lock.expires_at);
                     }
                 }
             }
-            if lock.runs_out <= Instant::now() {
+            if lock.expires_at <= Instant::now() {
                 return self.lose();
             }
         }
@@ -137,7 +141,7 @@ impl Session {
     }
 }
 
-/// A session, for as long as it is held.
+/// A session and the task that renews its lock. Dropping it ends both.
 pub(crate) struct HeldSession {
     pub(crate) session: Arc<Session>,
     keeper: JoinHandle<()>,
@@ -164,8 +168,8 @@ impl Drop for HeldSession {
     }
 }
 
-/// How long a message has yet to wait that was given back to wait, and comes early: its session was let go meanwhile. Only
-/// where this adapter itself wrote it on this message: a publisher could hold up the session.
+/// Returns the remaining wait of a message that was given back to wait, and came early because its session was released
+/// meanwhile. Only a wait that this transport wrote on this message counts: otherwise a publisher could block the session.
 pub(crate) fn remaining_wait(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
     if incoming.counted_before() == 0 {
         return None;
@@ -173,15 +177,16 @@ pub(crate) fn remaining_wait(incoming: &Incoming, now: SystemTime) -> Option<Dur
     FailureHistory::read(&incoming.message).due_at?.duration_since(now).ok()
 }
 
+/// The lock of a session.
 struct Lock {
     renew_at: Instant,
-    runs_out: Instant,
+    expires_at: Instant,
 }
 
 impl Lock {
     fn until(until: Option<SystemTime>) -> Self {
         let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), until));
-        Self { renew_at: now + lasts / 2, runs_out: now + lasts + EXPIRY_GRACE }
+        Self { renew_at: now + lasts / 2, expires_at: now + lasts + EXPIRY_GRACE }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Taking deliveries from an entity with sessions: accept the next session, hand on its messages one by one, release it.
+//! Receives from an entity with sessions: accepts the next session, passes its messages on one by one, and releases it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,35 +19,35 @@ use crate::options::Sessions;
 use crate::receipt::InFlightCount;
 use crate::wire::{Accepted, Arrived, SettleAs, Wire, WireReceiver};
 
-/// The least time to wait for the first message of a session, however short the idle time is. The broker chose the session because
-/// it has a message. Releasing the session before that message comes would accept it forever without a delivery.
+/// The minimum time to wait for the first message of a session, even if the idle time is shorter. The broker offers a session
+/// that has a message. Releasing it earlier would accept the same session forever without a delivery.
 const FIRST_MESSAGE_WAIT: Duration = Duration::from_secs(1);
 
-/// Holds one session at a time.
+/// Receives from one session at a time.
 pub(crate) struct SessionIntake {
     consumed: ConsumedEntity,
     source: Source,
-    /// Its number among the intakes of its entity: those beyond the limit of deliveries in flight do nothing.
+    /// Its number among the intakes of its entity. Intakes beyond the limit of deliveries in flight are idle.
     number: u32,
     sessions: Sessions,
-    /// Bounds how many intakes wait for a session.
+    /// Bounds the number of intakes that wait for a session.
     accepting: Arc<Semaphore>,
     backoff: Backoff,
 }
 
-/// What an intake does while it holds a session.
+/// The phase of an intake that holds a session.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// One message was asked for; if none comes until then, the session is released.
+    /// One message was requested. If none arrives until this time, the session is released.
     Requested(Instant),
     /// A message is in flight.
     InFlight,
-    /// The first message waits for its next attempt, and all that follow with it.
+    /// The first message waits for its next attempt until this time, and all later ones wait with it.
     Resting(Instant),
 }
 
 impl SessionIntake {
-    /// The intakes of one entity.
+    /// Creates the intakes of one entity.
     pub(crate) fn all(consumed: &ConsumedEntity, inbox: &Inbox, sessions: Sessions) -> Vec<Self> {
         let accepting = Arc::new(Semaphore::new(sessions.accepting as usize));
         let intake = |number: u32| Self {
@@ -61,7 +61,7 @@ impl SessionIntake {
         (0..sessions.concurrent).map(intake).collect()
     }
 
-    /// Takes deliveries until the transport is closed.
+    /// Receives until the transport is closed.
     pub(crate) async fn run(mut self) {
         while let Some(limit) = self.source.wanted().await {
             let taken = if self.number >= limit { None } else { Some(self.take(limit).await) };
@@ -124,10 +124,11 @@ impl SessionIntake {
                 self.backoff.reset();
                 self.hold(wire, accepted, turn).await
             }
-            // None is free. The broker should have waited before it answered that.
-            None if asked.elapsed() < wait / 2 => {
-                Err(WireError::new(Refusal::NoSession, "no session was free, said at once"))
-            }
+            // No session is free. The broker should have waited before it answered that.
+            None if asked.elapsed() < wait / 2 => Err(WireError::new(
+                Refusal::NoSession,
+                "no session was free, and the broker did not wait for one",
+            )),
             None => Ok(()),
         }
     }
@@ -138,8 +139,8 @@ impl SessionIntake {
         accepted: Accepted,
         turn: OwnedSemaphorePermit,
     ) -> Result<(), WireError> {
-        // If the first message does not come, the turn is kept until the session is released: else the next one to accept would get
-        // the session after it.
+        // The turn ends with the first message, or with the session: otherwise the next intake would accept the session after
+        // this one, and sessions would start out of order.
         let mut turn = Some(turn);
         let Accepted { reference, mut receiver, locked_until } = accepted;
         debug!(entity = %self.consumed.path, session = %reference.id, "accepted a session");
@@ -147,11 +148,11 @@ impl SessionIntake {
         let held = HeldSession::begin(reference, &wire, &self.consumed.path, locked_until, longest);
         let served = self.serve(&*wire, &held.session, &mut *receiver, &mut turn).await;
         if served.is_err() {
-            // Before the loss signal: whoever receives that may ask at once.
+            // Before the loss signal: its receiver may look for the interruption at once.
             self.consumed.shared.locks.signal_interruption();
         }
         debug!(entity = %self.consumed.path, session = %held.session.reference.id, "released a session");
-        // Before the link ends: the message in flight is lost with it.
+        // Before the link ends: the message in flight is lost with the session.
         drop(held);
         receiver.close().await;
         served
@@ -164,8 +165,9 @@ impl SessionIntake {
         receiver: &mut dyn WireReceiver,
         turn: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), WireError> {
-        // The next session is accepted after the first message is here: sessions begin in the order in which they are free.
-        let mut phase = self.ask(receiver, self.sessions.idle.max(FIRST_MESSAGE_WAIT)).await?;
+        // The next session is accepted after the first message arrived, so that sessions start in the order in which they become
+        // free.
+        let mut phase = self.request(receiver, self.sessions.idle.max(FIRST_MESSAGE_WAIT)).await?;
         loop {
             let (until, waits) = match phase {
                 Phase::Requested(until) | Phase::Resting(until) => (until, true),
@@ -175,10 +177,10 @@ impl SessionIntake {
                 biased;
                 wish = self.source.changed() => {
                     match wish {
-                        // Nothing has stopped: a message may be asked for.
+                        // Receiving continues: a message may be requested.
                         Wish::Deliveries(_) => {}
                         Wish::Nothing if !matches!(phase, Phase::Requested(_)) => self.source.stopped(),
-                        // What was asked for is given back with the link, and not counted.
+                        // The requested message is released with the link, which counts no delivery.
                         Wish::Nothing | Wish::End => return Ok(()),
                     }
                 }
@@ -196,7 +198,7 @@ impl SessionIntake {
                     phase = self.after(&follow_up, receiver).await?;
                 }
                 () = sleep_until(until), if waits => match phase {
-                    Phase::Resting(_) if self.goes_on() => phase = self.ask(receiver, self.sessions.idle).await?,
+                    Phase::Resting(_) if self.goes_on() => phase = self.request(receiver, self.sessions.idle).await?,
                     _ => return Ok(()),
                 },
                 () = wire.ended() => return Err(WireError::interrupted("the connection ended")),
@@ -204,8 +206,8 @@ impl SessionIntake {
         }
     }
 
-    /// Asks for one message, and for no other before that one is settled.
-    async fn ask(&self, receiver: &mut dyn WireReceiver, wait: Duration) -> Result<Phase, WireError> {
+    /// Requests one message. The next one is requested when that one is settled.
+    async fn request(&self, receiver: &mut dyn WireReceiver, wait: Duration) -> Result<Phase, WireError> {
         receiver.allow(1).await?;
         Ok(Phase::Requested(later(Instant::now(), wait)))
     }
@@ -213,8 +215,8 @@ impl SessionIntake {
     async fn after(&self, follow_up: &FollowUp, receiver: &mut dyn WireReceiver) -> Result<Phase, WireError> {
         match follow_up.rest_until {
             Some(until) => Ok(Phase::Resting(until)),
-            None if self.goes_on() => self.ask(receiver, self.sessions.idle).await,
-            // Over at once.
+            None if self.goes_on() => self.request(receiver, self.sessions.idle).await,
+            // The session is released at once.
             None => Ok(Phase::Resting(Instant::now())),
         }
     }
@@ -230,14 +232,14 @@ impl SessionIntake {
             Ok(incoming) => *incoming,
             Err(why) => {
                 self.consumed.dead_letter_undecodable(lock, &why, Some(&session.reference)).await;
-                return self.ask(receiver, self.sessions.idle).await;
+                return self.request(receiver, self.sessions.idle).await;
             }
         };
         let limit = self.consumed.shared.options.longest_rest();
         if let Some(rest) = remaining_wait(&incoming, SystemTime::now()).filter(|&rest| rest <= limit)
             && receiver.handle().release(&tag).await
         {
-            // It waits for its next attempt, and the consumer that made it wait no longer holds the session.
+            // The message waits for its next attempt, and the consumer that gave it back no longer holds the session.
             return Ok(Phase::Resting(later(Instant::now(), rest)));
         }
         session.take();
@@ -256,7 +258,7 @@ impl SessionIntake {
         Ok(Phase::InFlight)
     }
 
-    /// Gives the message back, counted, before the next one is asked for: it comes first again.
+    /// Abandons the message, which counts a delivery, before the next one is requested: it comes first again.
     async fn give_back(&self, lock: Uuid, wire: &dyn Wire, session: &Session) -> Result<(), WireError> {
         let how = SettleAs::abandon().within(Some(&session.reference));
         wire.settle(&self.consumed.path, &[lock], &how).await
