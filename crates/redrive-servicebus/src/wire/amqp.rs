@@ -1,4 +1,4 @@
-//! What the transport asks of a connection by AMQP 1.0.
+//! The operations of a connection with AMQP 1.0.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -46,7 +46,7 @@ impl Wire for Amqp {
     }
 
     async fn settle(&self, entity: &str, locks: &[Uuid], how: &SettleAs) -> Result<(), WireError> {
-        // A second time where the link ended, as it does when nothing happens for ten minutes.
+        // Retries once if the link ended: the broker ends a link that is idle for ten minutes.
         for last in [false, true] {
             let node = self.connection.management(entity).await?;
             match management::settle(&node, locks, how, None).await {
@@ -80,11 +80,11 @@ impl Wire for Amqp {
     }
 
     async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError> {
-        // In a task of its own: whoever asked may stop waiting, and a transaction left half done would hold the message.
+        // In a separate task: if the caller stops waiting, an unfinished transaction would keep the message locked.
         let connection = Arc::clone(&self.connection);
         match tokio::spawn(async move { connection.replace_or_explain(&ops).await }).await {
             Ok(done) => done,
-            Err(_) => Err(WireError::interrupted("the transaction was given up")),
+            Err(_) => Err(WireError::interrupted("the task of the transaction panicked or was aborted")),
         }
     }
 
@@ -125,7 +125,7 @@ impl Wire for Amqp {
     async fn close(&self) {
         let _ = self.connection.end.send(CloseMode::Graceful);
         self.ended().await;
-        // The task that closes it says that it ended when it begins to; this waits for the other end.
+        // `ended` is set when closing starts. This waits for the answer of the broker.
         self.connection.end.closed().await;
     }
 
@@ -142,8 +142,8 @@ impl AmqpConnection {
         }
     }
 
-    /// The client library hides why a message was rejected within a transaction. An answer to a request says why: the same
-    /// message is asked to be scheduled, in a transaction that is always rolled back.
+    /// Finds out why a message was rejected within a transaction, which the client library hides. It requests to schedule the
+    /// same message, in a transaction that is always rolled back: the answer to a request contains the reason.
     async fn explain(&self, unexplained: WireError, op: &ReplaceOp) -> WireError {
         let scheduled = async {
             let node = self.management(&op.target).await?;
@@ -155,7 +155,7 @@ impl AmqpConnection {
             let scheduled = management::schedule(&node, &op.message, &transaction).await;
             let rolled_back = async { transaction.rollback().await.map_err(read_error::control) };
             if self.await_reply(rolled_back).await.is_err() {
-                // The broker rolls back with the link.
+                // The broker rolls back when the link ends.
                 self.controller.lock().await.take();
             }
             scheduled
@@ -179,7 +179,7 @@ impl AmqpConnection {
                 return Err(no_transactions(error));
             }
         };
-        // Dropped, it would block this thread to roll back; the broker does that by itself in two minutes.
+        // Without this, dropping the transaction would block this thread to roll back. The broker rolls back after two minutes.
         transaction.set_rollback_on_drop_trials(0);
         match self.post_and_settle(&sender, &node, &transaction, ops).await {
             Ok(()) => {
@@ -187,13 +187,13 @@ impl AmqpConnection {
                 let committed = self.await_reply(committed).await;
                 fail_point(FailPoint::AckWritten);
                 if committed.is_err() {
-                    // Dropped, the transaction is rolled back with a delivery tag that the link uses a second time.
+                    // Dropping the transaction rolls it back with a delivery tag that the link uses again.
                     self.controller.lock().await.take();
                 }
                 committed
             }
             Err(error) => {
-                // Where this fails too, the broker rolls back with the link.
+                // If this fails too, the broker rolls back when the link ends.
                 let rolled_back = async { transaction.rollback().await.map_err(read_error::control) };
                 if self.await_reply(rolled_back).await.is_err() {
                     self.controller.lock().await.take();
@@ -222,7 +222,7 @@ impl AmqpConnection {
             }
         }
         fail_point(FailPoint::CopyHandedOver);
-        // The answer of the settlement, not only that of the commit: that one says yes even where the settlement was refused.
+        // The commit succeeds even if the settlement was refused, so the answer of the settlement is checked too.
         let locks: Vec<Uuid> = ops.iter().map(|op| op.lock).collect();
         let session = ops.first().and_then(|op| op.session.as_ref());
         let complete = SettleAs::complete().within(session);

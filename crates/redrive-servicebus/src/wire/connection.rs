@@ -1,4 +1,4 @@
-//! A connection by AMQP 1.0: how it is opened, its links attached, and how it ends.
+//! A connection with AMQP 1.0: opening it, attaching links, and closing it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const SESSION_WINDOW: u32 = 5000;
 /// The most AMQP sessions on the connection: one for each held session of an entity. Azure allows no more.
 const MAX_CHANNELS: u16 = 4999;
 
-/// A connection: its session, what it may, and its links.
+/// A connection, with its session, its tokens and its links.
 pub(super) struct AmqpConnection {
     address: Arc<Address>,
     pub(super) session: Arc<Mutex<SessionHandle<()>>>,
@@ -46,13 +46,15 @@ pub(super) struct AmqpConnection {
     pub(super) end: mpsc::UnboundedSender<CloseMode>,
 }
 
-/// Asks the task that holds the connection for another AMQP session.
+/// A request for another AMQP session, for the task that holds the connection.
 type Begin = oneshot::Sender<Result<SessionHandle<()>, WireError>>;
 
-/// How that task shall end the connection.
+/// The way in which that task ends the connection.
 #[derive(Debug)]
 pub(super) enum CloseMode {
+    /// Closes the connection and waits for the answer.
     Graceful,
+    /// Drops the connection.
     Abrupt,
 }
 
@@ -76,8 +78,9 @@ impl AmqpConnection {
             .sasl_profile(SaslProfile::Anonymous)
             .open_with_stream(stream)
             .await;
-        let mut connection =
-            opened.map_err(|error| WireError::interrupted(format!("AMQP was not agreed on: {error}")))?;
+        let mut connection = opened.map_err(|error| {
+            WireError::interrupted(format!("the AMQP connection could not be opened: {error}"))
+        })?;
         let mut session = begin(&mut connection).await?;
         let cbs = Requests::attach(&mut session, "$cbs", "cbs").await?;
         let (ended, watched) = watch::channel(false);
@@ -99,7 +102,7 @@ impl AmqpConnection {
         }))
     }
 
-    /// An AMQP session of one's own.
+    /// Begins a separate AMQP session.
     pub(super) async fn begin(&self) -> Result<SessionHandle<()>, WireError> {
         let ended = || WireError::interrupted("the connection ended");
         let (answer, begun) = oneshot::channel();
@@ -110,6 +113,7 @@ impl AmqpConnection {
         }
     }
 
+    /// Returns the `$management` node of an entity.
     pub(super) async fn management(&self, entity: &str) -> Result<Arc<Requests>, WireError> {
         let mut nodes = self.management.lock().await;
         if let Some(node) = nodes.get(entity).filter(|node| node.is_live()) {
@@ -126,6 +130,7 @@ impl AmqpConnection {
         Ok(node)
     }
 
+    /// Returns the link for sending to an entity.
     pub(super) async fn sender(&self, target: &str) -> Result<Arc<Mutex<Sender>>, WireError> {
         let mut senders = self.senders.lock().await;
         if let Some(sender) = senders.get(target) {
@@ -149,7 +154,8 @@ impl AmqpConnection {
         Ok(sender)
     }
 
-    /// The client library loses the reason for which a link for sending was refused. One for receiving is told.
+    /// Finds out why a link for sending was refused: the client library loses the reason, but reports it for a link for
+    /// receiving.
     async fn refusal_of_sender(&self, target: &str) -> WireError {
         let looked =
             async { session::required(self.begin().await?, target, self.link_name("look")).await.map(drop) };
@@ -159,7 +165,7 @@ impl AmqpConnection {
         }
     }
 
-    /// After it failed: the next one who sends gets a new link.
+    /// Drops a failed link, so that the next send attaches a new one.
     pub(super) async fn forget_sender(&self, target: &str) {
         self.senders.lock().await.remove(target);
     }
@@ -180,7 +186,8 @@ impl AmqpConnection {
         Ok(Arc::clone(controller.insert(Arc::new(attached))))
     }
 
-    /// The client library may wait for ever for an answer on a connection that is gone.
+    /// Waits for an answer until a timeout, or until the connection ends: the client library may wait forever on a lost
+    /// connection.
     pub(super) async fn await_reply<T>(
         &self,
         answer: impl Future<Output = Result<T, WireError>>,
@@ -199,8 +206,8 @@ impl AmqpConnection {
     }
 
     pub(super) fn is_live(&self) -> bool {
-        // The client library ends the session by itself where something comes for a link that was given up. On a connection
-        // without it nothing can be settled.
+        // The client library ends the session if a frame arrives for a link that was dropped. Without the session nothing can be
+        // settled on this connection.
         if self.session.try_lock().is_ok_and(|session| session.is_ended()) {
             let _ = self.end.send(CloseMode::Abrupt);
             return false;
@@ -215,10 +222,10 @@ async fn begin(connection: &mut ConnectionHandle<()>) -> Result<SessionHandle<()
         .outgoing_window(SESSION_WINDOW)
         .begin(connection)
         .await;
-    begun.map_err(|error| WireError::interrupted(format!("no session was begun: {error}")))
+    begun.map_err(|error| WireError::interrupted(format!("the AMQP session could not begin: {error}")))
 }
 
-/// Holds the connection until it ends, or shall end, or answers nothing any more.
+/// Holds the connection until it ends, is told to end, or no longer answers.
 async fn hold(
     mut connection: ConnectionHandle<()>,
     received: Arc<AtomicU64>,
@@ -235,7 +242,7 @@ async fn hold(
             }
             how = ends.recv() => break how,
             Some(answer) = begins.recv() => Some(answer),
-            // A session that nobody asked for ends at once. That it is answered is all that counts.
+            // A probe begins a session that nobody requested and that ends at once. Only the answer matters.
             _ = probes.tick() => None,
         };
         let begun = tokio::select! {
@@ -243,10 +250,10 @@ async fn hold(
             begun = probe::unless_silent(begin(&mut connection), &received) => begun,
         };
         let Some(begun) = begun else {
-            warn!("Service Bus does not answer on a connection that stands: another one takes its place");
+            warn!("Service Bus no longer answers on an open connection: connecting again");
             break None;
         };
-        // Not waited for any more, it ends.
+        // A session whose requester stopped waiting ends here.
         answer.map(|answer| answer.send(begun));
     };
     ended.send_replace(true);
@@ -255,15 +262,16 @@ async fn hold(
     }
 }
 
-/// What the coordinator refuses, it will refuse again; a connection that is gone is another matter, and so is a broker that
-/// has no room or no time just now: from then on copies would be stored outside of transactions.
+/// Converts an error of the coordinator to [`Refusal::NoTransactions`] if the coordinator will always refuse. Transient errors,
+/// such as a lost connection or a busy broker, are returned unchanged: otherwise all later copies would be stored outside of
+/// transactions.
 pub(super) fn no_transactions(error: WireError) -> WireError {
     match error.refusal {
         Refusal::Interrupted
         | Refusal::Busy
         | Refusal::Unauthorized
         | Refusal::QuotaExceeded
-        // "com.microsoft:timeout": it is told of sessions by the same word.
+        // "com.microsoft:timeout": the same condition is used for sessions.
         | Refusal::NoSession => error,
         _ => WireError::new(Refusal::NoTransactions, error.to_string()),
     }

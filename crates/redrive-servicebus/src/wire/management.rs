@@ -1,4 +1,4 @@
-//! What is asked of an entity's `$management`.
+//! The requests to the `$management` node of an entity.
 //! The operations: <https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-request-response>.
 
 use std::time::SystemTime;
@@ -51,20 +51,21 @@ pub(super) async fn settle(
     ask(node, DISPOSITION, body, how.session.as_ref(), transaction).await.map(|_| ())
 }
 
-/// Renews locks; answers until when each holds.
+/// Renews locks, and returns the expiry time of each.
 pub(super) async fn renew(node: &Requests, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError> {
     let mut reply = ask(node, RENEW_LOCK, vec![("lock-tokens", uuids(locks))], None, None).await?;
     let times = items(reply.take("expirations")).into_iter().filter_map(time).collect::<Vec<_>>();
     if times.len() == locks.len() { Ok(times) } else { Err(unreadable_reply(RENEW_LOCK)) }
 }
 
-/// Messages from this sequence number on, not locked. Those that cannot be read are left out: one of them must not hide all
-/// the others. None means that there are no more, so that where none can be read it is an error.
+/// Returns messages from this sequence number on, without locking them. Messages that cannot be read are skipped, so that one of
+/// them does not hide the others. If none of them can be read, that is an error, because an empty result means that there are no
+/// more.
 pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError> {
     let body = vec![("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))];
     let mut reply = match ask(node, PEEK, body, None, None).await {
         Ok(reply) => reply,
-        // Some brokers say so where there are none.
+        // Some brokers answer with 404 if there are no messages.
         Err(error) if error.refusal == Refusal::Other && error.to_string().starts_with("404") => {
             return Ok(Vec::new());
         }
@@ -74,12 +75,15 @@ pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<W
     let found = entries.len();
     let messages: Vec<_> = entries.into_iter().filter_map(decode).collect();
     if messages.len() < found {
-        warn!(unreadable = found - messages.len(), "messages were looked at that cannot be read");
+        warn!(
+            unreadable = found - messages.len(),
+            "some of the peeked messages cannot be read; they are skipped"
+        );
     }
     if messages.is_empty() && found > 0 { Err(unreadable_reply(PEEK)) } else { Ok(messages) }
 }
 
-/// Schedules a message, as a part of a transaction.
+/// Schedules a message within a transaction.
 pub(super) async fn schedule(
     node: &Requests,
     message: &WireMessage,
@@ -102,7 +106,7 @@ pub(super) async fn schedule(
     ask(node, SCHEDULE, body, None, Some(transaction)).await.map(drop)
 }
 
-/// For what is locked in a session, the session is named, and the link that holds it.
+/// Sends a request and checks the answer. A request about messages of a session names the session and the link that holds it.
 pub(super) async fn ask(
     node: &Requests,
     operation: &str,

@@ -1,4 +1,4 @@
-//! What the transport needs of a Service Bus, whoever speaks the protocol: the one place that knows the AMQP client.
+//! The operations that the transport needs from Service Bus, independent of the protocol. Only this module uses the AMQP client.
 
 mod amqp;
 mod connection;
@@ -43,119 +43,124 @@ pub(crate) async fn open(address: Arc<Address>, protocol: Protocol) -> Result<Ar
 /// A connection to the namespace.
 #[async_trait]
 pub(crate) trait Wire: Debug + Send + Sync {
-    /// Begins to receive from an entity, under locks, with no credit yet.
+    /// Starts to receive from an entity with locks, without credit.
     async fn receiver(&self, source: &str) -> Result<Box<dyn WireReceiver>, WireError>;
 
-    /// Settles locked messages, and waits for the broker's word on it. Refused for one, it may have been done for others.
+    /// Settles locked messages, and waits for the broker's answer. After a refusal, some of the messages may be settled.
     async fn settle(&self, entity: &str, locks: &[Uuid], how: &SettleAs) -> Result<(), WireError>;
 
     /// Sends a message, and waits until it is stored.
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError>;
 
-    /// Sends messages and completes locked ones, all of it or nothing. All are from one entity, and to one target; of a
-    /// session it is only one.
+    /// Sends messages and completes their originals atomically. All originals are from one entity, and all messages have one
+    /// target. An operation in a session is alone.
     async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError>;
 
-    /// Renews locks; answers until when each holds. Refused for one, it may have been done for others.
+    /// Renews locks, and returns the expiry time of each. After a refusal, some of the locks may be renewed.
     async fn renew(&self, entity: &str, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError>;
 
-    /// Up to `count` messages from this sequence number on, not locked, whatever their state.
+    /// Returns up to `count` messages from this sequence number on, in any state, without locking them.
     async fn peek(&self, entity: &str, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError>;
 
-    /// Whether the entity is consumed by sessions only, as far as its words of a refusal tell.
+    /// Returns true if the entity requires sessions, as far as its refusal of a link shows.
     async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
         let _ = source;
         Ok(false)
     }
 
-    /// Accepts the next session that is free and has messages, with no credit yet; `None` when there is none within this
-    /// time. Dropped, whatever was accepted is let go.
+    /// Accepts the next session that is free and has messages, without credit. Returns `None` if there is none within the wait.
+    /// Dropping the future releases a session that was accepted.
     async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
         let _ = wait;
-        Err(WireError::new(Refusal::NotAllowed, format!("sessions of `{source}` cannot be had this way")))
+        Err(WireError::new(
+            Refusal::NotAllowed,
+            format!("this protocol cannot accept sessions of `{source}`"),
+        ))
     }
 
-    /// Renews the lock of a session, and with it those of its messages; answers until when it holds.
+    /// Renews the lock of a session, which covers its messages, and returns its expiry time.
     async fn renew_session(&self, entity: &str, session: &SessionRef) -> Result<SystemTime, WireError> {
-        Err(WireError::new(Refusal::NotAllowed, format!("no session `{}` of `{entity}` is held", session.id)))
+        Err(WireError::new(
+            Refusal::NotAllowed,
+            format!("the session `{}` of `{entity}` is not held", session.id),
+        ))
     }
 
-    /// For a protocol that can look at messages only by locking them: up to this many messages from the head, locked, and the way to
-    /// give them back.
-    /// `None`: by [`Wire::peek`].
-    async fn lock_all(&self, _entity: &str, _most: usize) -> Result<Option<LockedAll>, WireError> {
+    /// Locks up to `limit` messages from the head, if the protocol can read messages only by locking them, and returns them with
+    /// a handle to give them back. Otherwise returns `None`: use [`Wire::peek`].
+    async fn lock_all(&self, _entity: &str, _limit: usize) -> Result<Option<LockedAll>, WireError> {
         Ok(None)
     }
 
-    /// Whether the connection stands, as far as known.
+    /// Returns true if the connection is open, as far as known.
     fn is_live(&self) -> bool;
 
-    /// Resolves when it does not stand any more.
+    /// Resolves when the connection has ended.
     async fn ended(&self);
 
-    /// Closes it in order; what was sent before arrives before.
+    /// Closes the connection after everything that was sent has arrived.
     async fn close(&self);
 
-    /// Ends it as the death of the process would.
+    /// Ends the connection as a crash of the process would.
     fn abort(&self);
 }
 
 /// Messages coming in from one entity.
 #[async_trait]
 pub(crate) trait WireReceiver: Debug + Send + Sync {
-    /// The next one. Cancel safe.
+    /// Returns the next message. Cancel safe.
     async fn next(&mut self) -> Result<Arrived, WireError>;
 
-    /// The next one, if it is here already.
+    /// Returns the next message if it has already arrived.
     fn next_now(&mut self) -> Option<Result<Arrived, WireError>>;
 
-    /// Lets the broker hand out this many more than were taken by `next`. Never fewer than were allowed before: the
-    /// client library takes what then is too much for a fault of the broker.
+    /// Lets the broker deliver this many messages beyond those that `next` returned. The number must not decrease: the client
+    /// library would treat messages beyond the new credit as a fault of the broker.
     async fn allow(&mut self, more: u32) -> Result<(), WireError>;
 
-    /// Lets a request for messages wait no longer than this. Where messages are pushed, no request waits.
+    /// Limits the wait of a request for messages. Without effect if messages are pushed.
     fn set_max_wait(&mut self, longest: Duration) {
         let _ = longest;
     }
 
-    /// Asks the broker to hand out what it is about to, and then no more.
+    /// Tells the broker to deliver what it is about to deliver, and then to stop.
     async fn drain(&mut self) -> Result<(), WireError>;
 
-    /// The way to give back what was handed out here, from anywhere.
+    /// Returns a handle to give back the messages of this receiver, from any task.
     fn handle(&self) -> Arc<dyn Handle>;
 
     /// Ends the link.
     async fn close(self: Box<Self>);
 }
 
-/// A link on which messages were handed out.
+/// A link on which messages were delivered.
 #[async_trait]
 pub(crate) trait Handle: Debug + Send + Sync {
-    /// Gives one back, uncounted. Answers false where the link is gone.
+    /// Releases a message, which counts no delivery. Returns false if the link is gone.
     async fn release(&self, tag: &Tag) -> bool;
 
-    /// Forgets one that the broker confirmed to have settled otherwise. Where it has not, this removes the message.
+    /// Forgets a message that the broker confirmed as settled by another request. If it is not settled, this removes the message.
     async fn forget(&self, tag: &Tag);
 }
 
-/// Messages that were locked to be looked at.
+/// Messages that were locked to be read, and the handle to give them back.
 pub(crate) type LockedAll = (Vec<Arrived>, Arc<dyn Handle>);
 
-/// A message that was handed out.
+/// A message that arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) lock: Uuid,
     pub(crate) tag: Tag,
-    /// The message, or why it cannot be read.
+    /// The message, or the reason why it cannot be read.
     pub(crate) message: Result<Box<Incoming>, String>,
 }
 
-/// How a message that was handed out is known where it was.
+/// Identifies an arrived message where it is locked.
 #[derive(Clone, Debug)]
 pub(crate) enum Tag {
-    /// On a link.
+    /// Identifies it on a link.
     Link(fe2o3_amqp::link::delivery::DeliveryInfo),
-    /// In an entity, by its lock.
+    /// Identifies it in an entity, by its lock.
     #[cfg(feature = "rest")]
     Rest(Arc<str>, Uuid),
 }
@@ -170,7 +175,7 @@ impl Tag {
     }
 }
 
-/// A session, by the link that holds it.
+/// Identifies a session and the link that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef {
     pub(crate) id: Arc<str>,
@@ -178,7 +183,7 @@ pub(crate) struct SessionRef {
     pub(crate) link: Arc<str>,
 }
 
-/// A session that was accepted. It is held until its receiver is closed.
+/// An accepted session. It is held until its receiver is closed.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) reference: SessionRef,
@@ -186,31 +191,31 @@ pub(crate) struct Accepted {
     pub(crate) locked_until: Option<SystemTime>,
 }
 
-/// A message that takes the place of another.
+/// A message that replaces another one.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplaceOp {
     pub(crate) target: String,
     pub(crate) message: WireMessage,
-    /// Where the other one is locked.
+    /// The entity in which the original is locked.
     pub(crate) entity: String,
     pub(crate) lock: Uuid,
     pub(crate) session: Option<SessionRef>,
 }
 
-/// What becomes of a locked message.
+/// A settlement of locked messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SettleAs {
     pub(crate) kind: SettleKind,
-    /// Changed on the message on its way.
+    /// The properties to change on the message.
     pub(crate) properties: Vec<(String, SimpleValue)>,
-    /// The session that it was handed out in.
+    /// The session that the message was delivered in.
     pub(crate) session: Option<SessionRef>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SettleKind {
     Complete,
-    /// Given back, and counted.
+    /// Gives the message back, which counts a delivery.
     Abandon,
     DeadLetter {
         reason: String,

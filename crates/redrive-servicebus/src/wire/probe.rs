@@ -1,5 +1,5 @@
-//! Whether a connection that stands is of any use. It can be dead in one direction: the broker's empty frames come and keep it
-//! alive, while nothing that is sent reaches the broker.
+//! Probes an open connection. It can be dead in one direction: the broker's empty frames arrive and keep it alive, while nothing
+//! reaches the broker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,13 +8,14 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// The interval between two probes.
 pub(super) const PROBE_EVERY: Duration = Duration::from_secs(15);
-/// The longest silence while an answer is due, in seconds. Only seconds in which this process ran count: it may have been suspended.
+/// The longest silence while an answer is due, in seconds. Only seconds in which this process ran count: it may have been
+/// suspended.
 const MAX_SILENT_SECONDS: u32 = 60;
 /// The most bytes that arrive in a second in which the broker sends only empty frames, of eight bytes each.
 const EMPTY_FRAMES: u64 = 64;
 
-/// Waits for `answer`; `None` where it does not come and nothing else comes either. An answer may be late behind a large message
-/// on a slow line.
+/// Waits for `answer`. Returns `None` if it does not arrive and nothing else arrives either: an answer may be late behind a large
+/// message on a slow line.
 pub(super) async fn unless_silent<T>(answer: impl Future<Output = T>, received: &AtomicU64) -> Option<T> {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -44,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// How long it takes until the connection is given up, while `bytes` come each second for `seconds`.
+    /// Returns the time after which the connection is given up if `bytes` arrive in each second for `seconds`.
     async fn given_up_after(bytes: u64, seconds: u64) -> u64 {
         let received = AtomicU64::new(0);
         let began = Instant::now();

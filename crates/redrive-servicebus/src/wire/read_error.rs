@@ -1,4 +1,4 @@
-//! The client library's errors, as far as anybody acts on them.
+//! Converts the errors of the client library.
 
 use fe2o3_amqp::link::{
     DetachError, IllegalLinkStateError, LinkStateError, ReceiverAttachError, RecvError, SendError,
@@ -11,7 +11,7 @@ use serde_amqp::Value;
 
 use crate::error::{Refusal, WireError};
 
-/// What the broker said when it detached, closed or rejected.
+/// Converts an error with which the broker detached, closed or rejected.
 pub(crate) fn broker(error: &Error) -> WireError {
     let condition = condition(&error.condition);
     let description = error.description.as_deref().unwrap_or_default();
@@ -82,9 +82,9 @@ pub(crate) fn post(error: PostError) -> WireError {
         PostError::LinkStateError(error) => state(error),
         PostError::Detached(error) => detach(error),
         PostError::MessageSizeExceeded(error) => WireError::new(Refusal::TooLarge, error.to_string()),
-        // What it says of a rejection that came without the transaction's name. The link is as good as before.
+        // The client library returns this for a rejection that does not name the transaction. The link stays usable.
         PostError::IllegalDeliveryState => {
-            let said = "the broker refused the message within the transaction, and the client library does not show why";
+            let said = "the broker refused the message within the transaction, and the client library hides the reason";
             WireError::new(Refusal::Unexplained, said)
         }
         other => WireError::interrupted(other.to_string()),
@@ -103,16 +103,16 @@ pub(crate) fn control(error: ControllerSendError) -> WireError {
     }
 }
 
-/// What became of a message that was sent.
+/// Converts the outcome of a sent message.
 pub(crate) fn outcome(outcome: Outcome) -> Result<(), WireError> {
     match outcome {
         Outcome::Accepted(_) => Ok(()),
         Outcome::Rejected(rejected) => Err(match rejected.error {
             Some(error) => broker(&error),
-            None => WireError::new(Refusal::Other, "the broker rejected the message, and does not say why"),
+            None => WireError::new(Refusal::Other, "the broker rejected the message without a reason"),
         }),
         other => {
-            Err(WireError::new(Refusal::Other, format!("the broker did not take the message: {other:?}")))
+            Err(WireError::new(Refusal::Other, format!("the broker did not accept the message: {other:?}")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Messages coming in from one entity.
+//! Receives messages from one entity with AMQP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct AmqpReceiver {
     handle: Arc<LinkHandle>,
 }
 
-/// A link on which messages were handed out.
+/// A link on which messages were delivered.
 #[derive(Debug)]
 struct LinkHandle {
     disposer: ReceiverDisposer,
@@ -44,7 +44,7 @@ impl AmqpReceiver {
         Ok(attached.map_err(read_error::attach_receiver)?.0)
     }
 
-    /// Attaches; answers also what the broker says of the source and of the link.
+    /// Attaches a link, and returns also the source and the link properties that the broker answered.
     pub(super) async fn attach_to(
         session: &mut SessionHandle<()>,
         source: Source,
@@ -78,7 +78,7 @@ impl AmqpReceiver {
                     message: Ok(Box::new(convert::incoming(message))),
                 })
             }
-            // The link goes on; only this message is broken.
+            // The link continues; only this message cannot be decoded.
             Err(RecvError::MessageDecode(broken)) => Ok(Arrived {
                 lock: lock(&broken.info)?,
                 message: Err(broken.source.to_string()),
@@ -100,7 +100,7 @@ impl WireReceiver for AmqpReceiver {
     }
 
     fn next_now(&mut self) -> Option<Result<Arrived, WireError>> {
-        // Whatever this task's budget: what is here must be seen.
+        // Unconstrained: a message that has arrived must be found even if the task has used up its budget.
         let received = tokio::task::unconstrained(self.receiver.recv()).now_or_never()?;
         Some(self.arrived(received))
     }
@@ -119,7 +119,7 @@ impl WireReceiver for AmqpReceiver {
 
     async fn close(self: Box<Self>) {
         self.handle.live.store(false, Ordering::Release);
-        // Where that fails there is no link any more, which is what was wanted.
+        // If that fails, the link is already gone.
         let _ = tokio::time::timeout(Duration::from_secs(5), self.receiver.close()).await;
     }
 }
@@ -132,7 +132,7 @@ impl Handle for LinkHandle {
     }
 
     async fn forget(&self, tag: &Tag) {
-        // The broker knows it settled already: this only takes it off the link's books, at both ends.
+        // The broker has settled it: this only removes the delivery from the link, at both ends.
         let Some(info) = tag.on_link() else { return };
         if self.live.load(Ordering::Acquire) {
             let _ = self.disposer.accept(info.clone()).await;
@@ -140,10 +140,13 @@ impl Handle for LinkHandle {
     }
 }
 
-/// The lock's token is the delivery's tag, in the order in which .NET writes it.
+/// Reads the lock token, which is the delivery tag in the byte order of .NET.
 fn lock(info: &DeliveryInfo) -> Result<Uuid, WireError> {
     let tag: [u8; 16] = info.delivery_tag().as_ref().try_into().map_err(|_| {
-        WireError::new(Refusal::Other, "a message was handed out without a lock: its delivery tag is none")
+        WireError::new(
+            Refusal::Other,
+            "a message arrived without a lock: its delivery tag is not a lock token",
+        )
     })?;
     Ok(Uuid::from_bytes_le(tag))
 }

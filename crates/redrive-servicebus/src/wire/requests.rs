@@ -1,5 +1,5 @@
-//! Requests and their replies, by correlation id. The client library's own ignores the ids: a request that is given up there
-//! shifts all later replies by one.
+//! Requests and replies, matched by correlation id. The client library's own implementation ignores the ids: cancelling one of
+//! its requests shifts all later replies by one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Requests {
     next_id: AtomicU64,
 }
 
-/// An answer.
+/// A reply to a request.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: i32,
@@ -44,6 +44,7 @@ pub(crate) struct Reply {
     pub(crate) body: Value,
 }
 
+/// The requests that wait for a reply.
 #[derive(Debug, Default)]
 struct PendingReplies {
     by_id: Mutex<HashMap<String, oneshot::Sender<Reply>>>,
@@ -51,7 +52,7 @@ struct PendingReplies {
 }
 
 impl Requests {
-    /// Attaches to the node. `name` must be unique on the connection.
+    /// Attaches to a node. `name` must be unique on the connection.
     pub(crate) async fn attach(
         session: &mut SessionHandle<()>,
         node: &str,
@@ -97,12 +98,12 @@ impl Requests {
         })
     }
 
-    /// Whether a request can be made, as far as known.
+    /// Returns true if requests can be sent, as far as known.
     pub(crate) fn is_live(&self) -> bool {
         !self.pending.ended.load(Ordering::Acquire)
     }
 
-    /// Asks, and waits for the answer, whatever it is. In a transaction: to be done when that is committed.
+    /// Sends a request, and waits for the reply, with any status. In a transaction, the request takes effect at the commit.
     pub(crate) async fn request(
         &self,
         properties: OrderedMap<String, SimpleValue>,
@@ -115,19 +116,19 @@ impl Requests {
         let sendable = Sendable::builder().message(self.message(id, properties, body)).build();
         {
             let mut sender = self.sender.lock().await;
-            // Whether the request was stored says nothing: the answer does.
+            // The outcome of the request message is ignored: the reply has the result.
             let handed_over = match transaction {
                 None => sending::send(&mut sender, &sendable).await.map(drop),
                 Some(transaction) => sending::post(transaction, &mut sender, &sendable).await.map(drop),
             };
             if let Err(error) = handed_over {
-                // The next request attaches another link.
+                // The next request attaches a new link.
                 self.pending.end();
                 return Err(error);
             }
         }
         if transaction.is_some() {
-            // Nothing but the removal of an original is asked for in a transaction.
+            // Only the completion of an original is requested in a transaction.
             fail_point(FailPoint::AckHandedOver);
         }
         match tokio::time::timeout(REPLY_WAIT, answered).await {
@@ -156,7 +157,7 @@ impl Drop for Requests {
 }
 
 impl Reply {
-    /// The answer, when it is a good one.
+    /// Returns the reply if its status is a success, and else an error.
     pub(crate) fn check(self) -> Result<Self, WireError> {
         if (200..300).contains(&self.status) {
             return Ok(self);
@@ -165,7 +166,7 @@ impl Reply {
         Err(WireError::from_condition(&self.condition, Some(self.status), said))
     }
 
-    /// A field of the body.
+    /// Takes a field of the body.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         match &mut self.body {
             Value::Map(map) => map.swap_remove(&Value::String(name.to_owned())),
@@ -185,7 +186,7 @@ impl PendingReplies {
     }
 
     fn answer(&self, (id, reply): (String, Reply)) {
-        // Nobody waits any more: too late.
+        // A late reply, for which nobody waits, is dropped.
         if let Some(answer) = self.by_id().remove(&id) {
             let _ = answer.send(reply);
         }
@@ -202,7 +203,7 @@ impl PendingReplies {
     }
 }
 
-/// A request that somebody waits for; given up, it is forgotten.
+/// A request that waits for its reply. Dropping it forgets the request.
 struct PendingReply<'a> {
     pending: &'a PendingReplies,
     id: String,
@@ -214,7 +215,7 @@ impl Drop for PendingReply<'_> {
     }
 }
 
-/// The next reply that can be read; `None` at the end of the link.
+/// Returns the next readable reply, or `None` at the end of the link.
 async fn read(receiver: &mut Receiver) -> Option<(String, Reply)> {
     loop {
         match receiver.recv::<Body<Value>>().await {
@@ -223,7 +224,7 @@ async fn read(receiver: &mut Receiver) -> Option<(String, Reply)> {
                     return Some(reply);
                 }
             }
-            // Of no use, but the next one may be.
+            // An unreadable reply is skipped.
             Err(fe2o3_amqp::link::RecvError::MessageDecode(_)) => {}
             Err(_) => return None,
         }
@@ -254,7 +255,7 @@ fn reply(message: WireMessage) -> Option<(String, Reply)> {
     Some((id, Reply { status, condition, description, body }))
 }
 
-/// A reply that makes no sense.
+/// Returns the error for a reply that cannot be read.
 pub(crate) fn unreadable_reply(operation: &str) -> WireError {
     WireError::new(Refusal::Other, format!("the answer to `{operation}` cannot be read"))
 }

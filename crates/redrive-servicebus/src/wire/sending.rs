@@ -1,8 +1,8 @@
-//! Handing messages over to the client library.
+//! Passes messages to the client library.
 //!
-//! It waits until the broker gives credit, and can miss the word of it: it looks whether there is credit, and only then begins
-//! to listen; word that comes in between is lost. On a link that was just attached that is the moment at which credit comes,
-//! and whoever sends then would wait for ever. So nobody waits for long: asked again, it looks again.
+//! The client library waits until the broker grants credit, but can miss the notification: it checks for credit before it
+//! registers the wait, and a notification in between is lost. On a new link the credit arrives at that moment, and the send would
+//! wait forever. So each attempt has a short timeout, and is repeated: the next attempt checks for credit again.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The largest body whose message certainly fits into one frame, in bytes.
 const IN_ONE_FRAME: usize = 8 * 1024;
 
-/// Hands a message over. Answers what will tell what became of it. After an error the link is not to be used again.
+/// Passes a message to the link, and returns a future of its outcome. After an error the link must not be used again.
 pub(super) async fn send(
     sender: &mut Sender,
     message: &Sendable<Body<Value>>,
@@ -43,7 +43,7 @@ pub(super) async fn send(
     }
 }
 
-/// The same, as a part of a transaction.
+/// Passes a message to the link, as [`send`] does, within a transaction.
 pub(super) async fn post(
     transaction: &Transaction<'_>,
     sender: &mut Sender,
@@ -58,9 +58,9 @@ pub(super) async fn post(
     }
 }
 
-/// Declares a first transaction and takes it back: from here on there is credit.
+/// Declares a first transaction and rolls it back: from then on the link has credit.
 pub(super) async fn try_out(controller: &Controller) -> Result<(), WireError> {
-    // What is given up may have been declared all the same: not so often.
+    // A cancelled attempt may have declared a transaction, so attempts are rare.
     let mut credit_wait = CreditWait::new(MAX_RETRY_WAIT);
     loop {
         if let Some(declared) = credit_wait.with(Transaction::declare(controller, None), || true).await? {
@@ -69,7 +69,7 @@ pub(super) async fn try_out(controller: &Controller) -> Result<(), WireError> {
     }
 }
 
-/// How long to wait for credit.
+/// The wait for credit: repeated attempts up to a timeout.
 struct CreditWait {
     until: Instant,
     next_wait: Duration,
@@ -80,14 +80,15 @@ impl CreditWait {
         Self { until: Instant::now() + REPLY_WAIT, next_wait }
     }
 
-    /// Waits for an attempt; `None`: repeat it. What goes in several frames may be handed over in part when it
-    /// is given up, and that would spoil what is sent next: it is waited for until the end, and its link is given up then.
+    /// Waits for an attempt. Returns `None` if it must be repeated. A message of several frames may be sent in part when the
+    /// attempt is cancelled, which would corrupt the next one: such an attempt runs until the timeout, and then the link is given
+    /// up.
     async fn with<T>(
         &mut self,
         attempt: impl Future<Output = T>,
         goes_in_one_frame: impl Fn() -> bool,
     ) -> Result<Option<T>, WireError> {
-        // Without the budget of this task: its end is no reason to repeat the attempt.
+        // Unconstrained: a used-up task budget is no reason to repeat the attempt.
         let mut attempt = pin!(unconstrained(attempt));
         loop {
             let now = Instant::now();
@@ -96,7 +97,7 @@ impl CreditWait {
             }
             if Instant::now() >= self.until {
                 return Err(WireError::interrupted(format!(
-                    "the broker gave no credit within {REPLY_WAIT:?}"
+                    "the broker granted no credit within {REPLY_WAIT:?}"
                 )));
             }
             self.next_wait = (self.next_wait * 2).min(MAX_RETRY_WAIT.max(self.next_wait));
@@ -107,6 +108,7 @@ impl CreditWait {
     }
 }
 
+/// Returns true if the message certainly fits into one frame.
 fn goes_in_one_frame(message: &Sendable<Body<Value>>) -> bool {
     let bytes = match &message.message.body {
         Body::Data(sections) => sections.iter().map(|Data(bytes)| bytes.len()).sum(),

@@ -1,4 +1,4 @@
-//! Sessions of an entity: accepting the next one, its link, its lock.
+//! The sessions of an entity: accepting the next one, its link, and its lock.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,21 +16,22 @@ use super::requests::{Requests, unreadable_reply};
 use super::{Accepted, Arrived, Handle, SessionRef, WireReceiver, management, read_error};
 use crate::error::{Refusal, WireError};
 
-/// By this name a source asks for a session; without a value, for the next one that is free and has messages.
+/// The filter of a source that requests a session. Without a value it requests the next session that is free and has messages.
 const FILTER: &str = "com.microsoft:session-filter";
-/// How long the broker may look for one, in milliseconds.
+/// The link property for how long the broker looks for a session, in milliseconds.
 const TIMEOUT: &str = "com.microsoft:timeout";
-/// Until when its lock holds.
+/// The link property for the expiry time of the lock.
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 const RENEW_SESSION_LOCK: &str = "com.microsoft:renew-session-lock";
-/// .NET counts from the year 1, in steps of 100 ns.
+/// The ticks of .NET at 1970: it counts from the year 1, in units of 100 ns.
 const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
 const TICKS_PER_MILLISECOND: u64 = 10_000;
-/// How long ending may take.
+/// The longest time that ending a session may take.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// Attaches to the next free session of an entity, on an AMQP session of its own: after a refusal the client library does harm
-/// to other links on it. `None`: none was free. Cancelled, the AMQP session ends, and whatever was accepted is let go.
+/// Attaches to the next free session of an entity, or returns `None` if none was free. It uses a separate AMQP session, because
+/// after a refusal the client library breaks other links on the same one. Dropping the future ends the AMQP session and releases
+/// a session that was accepted.
 pub(super) async fn accept(
     mut session: SessionHandle<()>,
     source: &str,
@@ -50,7 +51,7 @@ pub(super) async fn accept(
         }
     };
     let Some(id) = found.as_ref().and_then(session_id) else {
-        let said = "the broker accepted a session and does not say which";
+        let said = "the broker accepted a session without naming it";
         return Err(WireError::new(Refusal::Other, said));
     };
     let locked_until = properties.get(&Symbol::from(LOCKED_UNTIL)).and_then(from_ticks);
@@ -58,7 +59,7 @@ pub(super) async fn accept(
     Ok(Some(Accepted { reference, receiver: Box::new(SessionReceiver { receiver, session }), locked_until }))
 }
 
-/// Whether the entity is consumed by sessions only: a plain link to it is refused then. On an AMQP session of its own.
+/// Returns true if the entity requires sessions: it then refuses a plain link. It uses a separate AMQP session.
 pub(super) async fn required(
     mut session: SessionHandle<()>,
     source: &str,
@@ -77,28 +78,28 @@ pub(super) async fn required(
     answer
 }
 
-/// Renews the lock; answers until when it holds.
+/// Renews the lock of a session, and returns its expiry time.
 pub(super) async fn renew(node: &Requests, reference: &SessionRef) -> Result<SystemTime, WireError> {
     let mut reply = management::ask(node, RENEW_SESSION_LOCK, Vec::new(), Some(reference), None).await?;
     reply.take("expiration").and_then(management::time).ok_or_else(|| unreadable_reply(RENEW_SESSION_LOCK))
 }
 
-/// Without a word on why, another try may tell.
+/// Converts the refusal of a session. Without a reason it is treated as transient: another attempt may show the reason.
 fn refused(error: ReceiverAttachError) -> WireError {
     match error {
         ReceiverAttachError::IncomingSourceIsNone => {
-            WireError::interrupted("a session was refused, and not said why")
+            WireError::interrupted("a session was refused without a reason")
         }
         error => read_error::attach_receiver(error),
     }
 }
 
 async fn end(mut session: SessionHandle<()>) {
-    // Where that fails the connection is gone, and the session with it.
+    // If that fails, the connection is gone, and the session with it.
     let _ = timeout(END_WAIT, session.end()).await;
 }
 
-/// The link of a session, with the AMQP session that it has for itself.
+/// The link of a session, with its separate AMQP session.
 #[derive(Debug)]
 struct SessionReceiver {
     receiver: AmqpReceiver,
@@ -128,7 +129,7 @@ impl WireReceiver for SessionReceiver {
     }
 
     async fn close(self: Box<Self>) {
-        // In order, so that the broker lets the session go at once.
+        // The link is closed first, so that the broker releases the session at once.
         Box::new(self.receiver).close().await;
         end(self.session).await;
     }

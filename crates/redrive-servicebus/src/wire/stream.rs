@@ -1,4 +1,4 @@
-//! The stream below the protocol: TCP, TLS on it, and a WebSocket on that.
+//! The stream below AMQP: TCP, optionally with TLS and a WebSocket.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::connection::address::Address;
 use crate::error::WireError;
 use crate::options::TransportType;
 
-/// Whatever carries bytes both ways.
+/// A byte stream in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Unpin> Stream for S {}
 
-/// Connects; with TLS, but for the emulator.
+/// Connects, with TLS except for the emulator.
 pub(crate) async fn connect(address: &Address) -> Result<Box<dyn Stream>, WireError> {
     let (host, port) = address.target();
     let tcp = TcpStream::connect((host, port)).await.map_err(|error| address.unreachable(&error))?;
@@ -37,7 +37,7 @@ pub(crate) async fn connect(address: &Address) -> Result<Box<dyn Stream>, WireEr
     }
 }
 
-/// A stream, and how many bytes came on it.
+/// A stream that counts the received bytes.
 #[derive(Debug)]
 pub(super) struct CountingStream {
     stream: Box<dyn Stream>,
@@ -45,7 +45,7 @@ pub(super) struct CountingStream {
 }
 
 impl CountingStream {
-    /// The stream, and its count.
+    /// Wraps a stream, and returns it with its counter.
     pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<AtomicU64>) {
         let received = Arc::new(AtomicU64::new(0));
         (Self { stream, received: Arc::clone(&received) }, received)

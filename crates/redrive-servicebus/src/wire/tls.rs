@@ -1,4 +1,4 @@
-//! TLS, and who is trusted.
+//! TLS and the trusted certificates.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use tokio_rustls::client::TlsStream;
 use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
 
-/// TLS on a connection that stands.
+/// Starts TLS on an open connection.
 pub(super) async fn connect(address: &Address, tcp: TcpStream) -> Result<TlsStream<TcpStream>, WireError> {
     let (host, port) = address.target();
     let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-        WireError::new(Refusal::Other, format!("`{host}` is no name that a certificate can have"))
+        WireError::new(Refusal::Other, format!("`{host}` is not a valid host name for a certificate"))
     })?;
     let connector = TlsConnector::from(config(address.ca_certificates.as_deref())?);
     connector.connect(name, tcp).await.map_err(|error| {
         match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(rustls::Error::InvalidCertificate(why)) => {
-                let said = format!("the certificate of {host}:{port} is not good: {why}");
+                let said = format!("the certificate of {host}:{port} is not valid: {why}");
                 WireError::new(Refusal::NotTrusted, said)
             }
             _ => address.unreachable(&error),
@@ -40,7 +40,7 @@ pub(super) fn config(more_certificates: Option<&str>) -> Result<Arc<ClientConfig
     Ok(Arc::new(config))
 }
 
-/// The certificates of the system, and more.
+/// Returns the certificates of the system, and additional ones.
 fn roots(more: Option<&str>) -> Result<RootCertStore, WireError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -51,7 +51,7 @@ fn roots(more: Option<&str>) -> Result<RootCertStore, WireError> {
             roots.add(certificate).map_err(|error| unreadable(&error))?;
         }
         if roots.len() == before {
-            return Err(unreadable(&"there is none in it"));
+            return Err(unreadable(&"it contains none"));
         }
     }
     if roots.is_empty() {

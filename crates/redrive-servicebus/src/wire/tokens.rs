@@ -1,4 +1,4 @@
-//! The tokens of a connection: put where one is missing, and again before they run out.
+//! Puts the tokens of a connection, and renews them before they expire.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,19 +25,19 @@ const MIN_SLEEP: Duration = Duration::from_secs(1);
 /// The longest sleep between two checks: tokens may have expired while the machine was suspended.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
-/// What a connection has shown of us.
+/// The tokens that were put on a connection.
 pub(super) struct Tokens {
     address: Arc<Address>,
     session: Arc<Mutex<SessionHandle<()>>>,
     cbs: Mutex<Arc<Requests>>,
-    /// The audiences that have a token, and when they need a new one.
+    /// The audiences that have a token, and the time when each needs a new one.
     renewals: Mutex<HashMap<String, Option<SystemTime>>>,
-    /// Another audience has one.
+    /// Wakes the renewal task when another audience has a token.
     added: Arc<Notify>,
 }
 
 impl Tokens {
-    /// Puts tokens by this node, and renews them until the connection ends or nobody holds them.
+    /// Starts to put and renew tokens, until the connection ends or this is dropped.
     pub(super) fn start(
         address: Arc<Address>,
         session: Arc<Mutex<SessionHandle<()>>>,
@@ -52,9 +52,9 @@ impl Tokens {
         tokens
     }
 
-    /// Shows who we are, once per entity.
+    /// Puts a token for an entity, unless it has one.
     pub(super) async fn authorize(&self, path: &str) -> Result<(), WireError> {
-        // Held meanwhile: everybody else would only ask the same.
+        // The lock is held meanwhile: concurrent callers would put the same token.
         let mut renewals = self.renewals.lock().await;
         if let Entry::Vacant(missing) = renewals.entry(self.audience(path)) {
             let renew_at = self.put(missing.key()).await?;
@@ -79,7 +79,7 @@ impl Tokens {
         Ok(token.renew_at)
     }
 
-    /// The node. It is attached again if its link ended: brokers end links that are idle.
+    /// Returns the node `$cbs`. It is attached again if its link ended: brokers end idle links.
     async fn cbs(&self) -> Result<Arc<Requests>, WireError> {
         let mut cbs = self.cbs.lock().await;
         if !cbs.is_live() {
@@ -91,14 +91,14 @@ impl Tokens {
         Ok(Arc::clone(&cbs))
     }
 
-    /// How long nothing needs to be renewed.
+    /// Returns the time until the next check for tokens to renew.
     async fn rest(&self) -> Duration {
         let now = SystemTime::now();
         let next = self.renewals.lock().await.values().flatten().min().copied();
         next.map_or(MAX_SLEEP, |at| at.duration_since(now).unwrap_or_default().clamp(MIN_SLEEP, MAX_SLEEP))
     }
 
-    /// Puts new ones where it is time.
+    /// Puts new tokens for the audiences that need one.
     async fn renew(&self) {
         let now = SystemTime::now();
         let due: Vec<String> = {
@@ -109,12 +109,12 @@ impl Tokens {
         for audience in due {
             let renew_at = match self.put(&audience).await {
                 Ok(renew_at) => {
-                    debug!(%audience, "Service Bus took a new token");
+                    debug!(%audience, "renewed a token");
                     renew_at
                 }
-                // Again in a while: the old one holds for some time.
+                // Retried later: the old token stays valid for some time.
                 Err(error) => {
-                    warn!(%audience, %error, "Service Bus has no new token");
+                    warn!(%audience, %error, "a token could not be renewed; trying again");
                     Some(SystemTime::now() + RETRY_WAIT)
                 }
             };

@@ -1,4 +1,4 @@
-//! AMQP in a WebSocket, as Service Bus offers it on the port that is open everywhere.
+//! AMQP in a WebSocket, on the port of HTTPS.
 //! The format: <https://docs.oasis-open.org/amqp-bindmap/amqp-wsb/v1.0/amqp-wsb-v1.0.html>.
 
 use fe2o3_amqp_ws::WebSocketStream;
@@ -8,15 +8,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::connection::address::Address;
 use crate::error::WireError;
 
-/// Where Service Bus takes them.
+/// The path of the WebSocket endpoint of Service Bus.
 const PATH: &str = "/$servicebus/websocket";
 
-/// A WebSocket on a stream that stands.
+/// Opens a WebSocket on a connected stream.
 pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     address: &Address,
     stream: S,
 ) -> Result<WebSocketStream<TokioWebSocketStream<S>>, WireError> {
-    // The name says nothing about the stream: TLS is on it already.
+    // The scheme only appears in the request: the stream already has TLS.
     let scheme = if address.development_emulator { "ws" } else { "wss" };
     let url = format!("{scheme}://{}{PATH}", authority(address));
     let opened = WebSocketStream::connect_with_stream(&url, stream).await;

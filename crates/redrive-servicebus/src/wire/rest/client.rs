@@ -1,4 +1,4 @@
-//! One request, and what became of it.
+//! Sends one request and reads the response.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -25,27 +25,29 @@ const EMULATOR_PORT: u16 = 5300;
 const PATH_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'$').remove(b'/');
 
-/// Asks a namespace.
+/// Sends requests to a namespace.
 #[derive(Debug)]
 pub(super) struct Client {
     http: Arc<dyn HttpClient>,
     address: Arc<Address>,
 }
 
-/// What is asked of an entity.
+/// An operation on an entity.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verb {
     Send,
     PeekLock {
         wait: Duration,
     },
-    /// These by the number and the lock of a message.
+    /// Completes a message, by its sequence number and its lock.
     Complete(i64, Uuid),
+    /// Unlocks a message, by its sequence number and its lock.
     Unlock(i64, Uuid),
+    /// Renews a lock, by the sequence number of its message and the lock.
     Renew(i64, Uuid),
 }
 
-/// What a request carries.
+/// The content of a request.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub(super) content_type: Option<String>,
@@ -53,7 +55,7 @@ pub(super) struct Content {
     pub(super) body: Bytes,
 }
 
-/// Whatever was answered. The names of headers are in lower case.
+/// A response with any status. The names of its headers are in lower case.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -66,7 +68,7 @@ impl Client {
         Self { http, address }
     }
 
-    /// Asks, and waits for the answer, whatever it is.
+    /// Sends a request, and waits for the response, with any status.
     pub(super) async fn ask(&self, entity: &str, verb: Verb, content: Content) -> Result<Answer, WireError> {
         let request = self.request(entity, verb, content).await?;
         let limit = match verb {
@@ -76,7 +78,7 @@ impl Client {
         let asked = timeout(limit, async {
             let answer = self.http.execute_request(&request).await?;
             let (status, headers, body) = answer.deconstruct();
-            // The bytes as they are: a body need not be text.
+            // Read as bytes: a body need not be text.
             Ok::<_, azure_core_rest::Error>((u16::from(status), headers, body.collect().await?))
         });
         let (status, headers, body) = match asked.await {
@@ -103,7 +105,7 @@ impl Client {
         let base = self.base();
         let url = Url::parse(&format!("{base}/{path}/{rest}"));
         let url = url.map_err(|error| {
-            WireError::new(Refusal::Other, format!("`{entity}` fits into no URL: {error}"))
+            WireError::new(Refusal::Other, format!("`{entity}` cannot be part of a URL: {error}"))
         })?;
         let mut request = Request::new(url, method);
         let audience = format!("{base}/{}", entity.split("/$").next().unwrap_or(entity));
@@ -131,7 +133,7 @@ impl Client {
 }
 
 impl Answer {
-    /// Of a request about a lock: what is not found is not locked any more.
+    /// Returns the result of a request about a lock. A message that is not found is no longer locked.
     pub(super) fn of_lock(self) -> Result<(), WireError> {
         match self.status {
             200..300 => Ok(()),
@@ -140,13 +142,14 @@ impl Answer {
         }
     }
 
-    /// What is no success.
+    /// Converts a response that is not a success.
     pub(super) fn into_error(self) -> WireError {
         let said = self.said();
         let lower = said.to_ascii_lowercase();
         let refusal = match self.status {
             401 => Refusal::Unauthorized,
-            // The same for a message that is too large, an entity that is full, and a right that is missing.
+            // The status 403 stands for a message that is too large, a full entity, and a missing right: the text distinguishes
+            // them.
             403 if lower.contains("exceeds the limit") || lower.contains("too large") => Refusal::TooLarge,
             403 if lower.contains("quota") || lower.contains("size limit") || lower.contains("maximum") => {
                 Refusal::QuotaExceeded
@@ -170,7 +173,7 @@ impl Answer {
     }
 }
 
-/// An error of the client library says little; what caused it says more. None of them has the request in it.
+/// Formats an error of the client library with its causes, which say more. None of them contains the request.
 fn with_causes(error: &azure_core_rest::Error) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();

@@ -1,6 +1,6 @@
-//! What carries the requests: hyper, on the TLS and the certificates that AMQP uses here. The client library's own HTTP would bring
-//! another TLS with certificates of its own, opens a connection for each request, drops headers that are not ASCII, and
-//! cannot read an answer with more than a hundred headers, which Service Bus allows a message to have.
+//! The HTTP client: hyper, with the TLS configuration and certificates of AMQP. The client library's own one would add a second
+//! TLS library and other certificates. It also opens a connection for each request, drops headers that are not ASCII, and cannot
+//! read a response with more than a hundred headers, although Service Bus allows a message to have more.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::wire::tls;
 
 /// The longest time that connecting may take.
 const CONNECT_WAIT: Duration = Duration::from_secs(30);
-/// The time after which an idle connection is closed. Every server keeps it longer: a request on a connection that the server has just
-/// closed would fail.
+/// The time after which an idle connection is closed. Every server keeps it longer: a request on a connection that the server has
+/// just closed would fail.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest head of a response, in bytes: 64 KiB of properties, which are longer when encoded.
 const MAX_HEAD: usize = 1 << 20;
@@ -66,7 +66,7 @@ impl HttpClient for Http {
         let body = match request.body() {
             Body::Bytes(bytes) => bytes.clone(),
             Body::SeekableStream(_) => {
-                return Err(Error::message(ErrorKind::Other, "only bodies that are here can be sent"));
+                return Err(Error::message(ErrorKind::Other, "only bodies in memory can be sent"));
             }
         };
         let request =
@@ -87,7 +87,7 @@ impl HttpClient for Http {
     }
 }
 
-/// UTF-8, or else what HTTP once said that it is.
+/// Reads a header value as UTF-8, or else as Latin-1, the original charset of HTTP headers.
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -95,7 +95,7 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// For an emulator: TLS that is not used.
+/// Returns a TLS configuration for an emulator, which does not use it.
 fn plain() -> std::result::Result<ClientConfig, WireError> {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

@@ -1,4 +1,5 @@
-//! A message as headers and bytes, both ways: [what becomes of what](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest).
+//! Converts messages to HTTP headers and bodies and back: [the
+//! table](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest).
 
 use std::time::{Duration, SystemTime};
 
@@ -85,12 +86,12 @@ const HTTP_HEADERS: &[&str] = &[
     "www-authenticate",
 ];
 
-/// A message that was locked.
+/// A message that a request locked.
 #[derive(Debug)]
 pub(super) struct PeekLocked {
     pub(super) incoming: Incoming,
     pub(super) lock: Uuid,
-    /// How long a lock lasts there.
+    /// The duration of a lock in this entity.
     pub(super) lasts: Duration,
 }
 
@@ -125,7 +126,7 @@ pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
             true => (Some(text), None),
             false => (None, Some(text)),
         });
-    // HTTP has no place for these, or means something else by theirs.
+    // HTTP has no headers for these fields, or its headers have another meaning.
     let of_ours = [
         (carried::CONTENT_TYPE, odd.map(SimpleValue::String)),
         (
@@ -152,7 +153,7 @@ pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
     Ok(Content { content_type, lines, body })
 }
 
-/// Reads a message; `None` when nothing names its lock.
+/// Reads a message. Returns `None` if the response does not name its lock.
 pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<PeekLocked> {
     let Answer { mut headers, body, .. } = answer;
     let mut take =
@@ -212,8 +213,8 @@ pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<PeekLocked> {
     Some(PeekLocked { incoming: convert::incoming(message), lock, lasts })
 }
 
-/// Properties as lines. HTTP knows no upper case in names, and few characters: what would not come back as it is goes, with its
-/// name, into one line for all.
+/// Writes properties as header lines. HTTP header names have no upper case and few characters: a property whose name would not
+/// survive is packed, with its name, into one line for all such properties.
 fn lines(properties: OrderedMap<String, SimpleValue>) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     let mut packed = Headers::new();
@@ -231,7 +232,8 @@ fn lines(properties: OrderedMap<String, SimpleValue>) -> Vec<(String, String)> {
     lines
 }
 
-/// Texts in quotes; booleans, and the numbers that the API tells apart, as they are. Everything else is text that says so.
+/// Writes a property as a header line. Texts are quoted, and booleans and the numbers of the API are not. Other types are text
+/// with a type prefix.
 fn line(value: SimpleValue) -> String {
     let json = match value {
         SimpleValue::String(text) => Any::String(text),
@@ -246,7 +248,7 @@ fn line(value: SimpleValue) -> String {
     ascii(&json.to_string())
 }
 
-/// The property that a line stands for. One that is not as the API writes them is taken as text.
+/// Reads a header line as a property. A line that is not in the format of the API is text.
 fn property(text: String) -> SimpleValue {
     match serde_json::from_str(&text) {
         Ok(Any::String(text)) => SimpleValue::String(text),
@@ -261,7 +263,7 @@ fn property(text: String) -> SimpleValue {
     }
 }
 
-/// The broker's own have upper case, which HTTP does not.
+/// Restores the upper case of the broker's property names, which HTTP headers lose.
 fn known_name(name: String) -> String {
     let known = [REASON, DESCRIPTION].into_iter().find(|known| known.eq_ignore_ascii_case(&name));
     known.map_or(name, str::to_owned)
@@ -277,20 +279,21 @@ fn is_plain(text: &str) -> bool {
     text.chars().all(|c| matches!(c, ' '..='~')) && !text.starts_with(NO_CONTENT_TYPE) && text.trim() == text
 }
 
-/// `…/messages/NUMBER/LOCK`. Where it leads is not looked at: requests go to the namespace, with its tokens.
+/// Reads the sequence number and the lock of `…/messages/NUMBER/LOCK`. The host is ignored: requests with tokens only go to the
+/// namespace.
 fn of_location(location: &str) -> (Option<i64>, Option<Uuid>) {
     let mut parts = location.rsplit('/');
     let lock = parts.next().and_then(|lock| Uuid::try_parse(lock).ok());
     (parts.next().and_then(|number| number.parse().ok()), lock)
 }
 
-/// By the broker's clock alone, where it says what time it is.
+/// Returns the duration of a lock. It uses only the broker's clock if the response has its time.
 fn lasts(until: Option<SystemTime>, said_at: SystemTime) -> Duration {
     let lasts = until.and_then(|until| until.duration_since(said_at).ok()).unwrap_or(ASSUMED_LOCK_DURATION);
     lasts.saturating_sub(ROUNDING).max(Duration::from_millis(500))
 }
 
-/// The time is told in whole seconds: rather later than too early.
+/// Rounds a time up to whole seconds, the resolution of HTTP: a message must not be enqueued too early.
 fn whole_seconds(millis: i64) -> OffsetDateTime {
     let seconds = millis.div_euclid(1000) + i64::from(millis.rem_euclid(1000) > 0);
     OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)

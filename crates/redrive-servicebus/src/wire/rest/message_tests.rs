@@ -1,9 +1,11 @@
+//! Tests of converting messages to HTTP and back.
+
 use super::*;
 use crate::convert::Outgoing;
 
 const LOCK: Uuid = Uuid::from_u128(7);
 
-/// As the service hands out what it was sent.
+/// Sends a message, and reads it as the service delivers it.
 fn carried(message: &redrive_core::Message) -> redrive_core::Message {
     let content = outgoing(convert::outgoing(message, Outgoing::default())).expect("it can be written");
     let mut headers = content.lines;

@@ -1,9 +1,9 @@
-//! The namespace by HTTP: its run-time REST API, for networks that let nothing else through.
+//! The run-time REST API of a namespace, for networks that block everything but HTTPS.
 //! <https://learn.microsoft.com/rest/api/servicebus/service-bus-runtime-rest>.
 //!
-//! It can send, lock one message, complete, unlock and renew. It cannot look without locking, give back without counting,
-//! dead-letter, or do two things in one transaction. `client` asks, `http` carries, `message` and `properties` read and write,
-//! `receiver` keeps as many requests waiting as there is room for.
+//! It can send, lock one message, complete, unlock and renew. It cannot peek without locking, release without counting,
+//! dead-letter, or use transactions. `client` sends requests over `http`, `message` and `properties` convert messages, and
+//! `receiver` polls for messages.
 
 mod client;
 mod http;
@@ -31,12 +31,12 @@ use crate::error::{Refusal, WireError};
 use client::{Answer, Client, Verb};
 use receiver::RestReceiver;
 
-/// How many requests are under way at once where many things are to be done.
+/// The most requests that one operation on many messages sends at the same time.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
-/// The shortest that a request can wait for a message: the API counts in seconds, and what it makes of 0 is not written.
+/// The shortest wait of a request for a message: the API counts in seconds, and does not document the meaning of 0.
 const MIN_POLL_WAIT: Duration = Duration::from_secs(1);
 
-/// Begins to speak to the namespace. Nothing is asked yet: each request stands for itself.
+/// Creates the client of a namespace. It sends no request yet.
 pub(crate) fn open(
     address: Arc<Address>,
     poll_wait: Duration,
@@ -54,19 +54,19 @@ pub(super) struct Rest {
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    /// How long a request waits for a message.
+    /// The time that a request waits for a message.
     poll_wait: Duration,
-    /// How many requests wait at once at most.
+    /// The most requests that wait at the same time.
     polls: usize,
     held: Mutex<HashMap<Uuid, RestLock>>,
-    /// Settled in a request for several that failed for others: when they are asked for again, that was done.
+    /// Messages that were settled together with others for which it failed: settling them again succeeds at once.
     done: Mutex<HashSet<Uuid>>,
-    /// Handed out, and taken by nobody: for the next receiver.
+    /// Messages that arrived and were not received: for the next receiver.
     spare: Mutex<HashMap<String, Vec<Arrived>>>,
     ended: watch::Sender<bool>,
 }
 
-/// A lock: by which number its message is known there, and how long it lasts.
+/// A lock, with the sequence number of its message and its duration.
 #[derive(Clone, Copy, Debug)]
 struct RestLock {
     sequence_number: i64,
@@ -83,10 +83,10 @@ impl Rest {
 }
 
 impl Inner {
-    /// Locks the next message; waits for one.
+    /// Locks the next message, and waits for one.
     async fn peek_lock(&self, source: &str, wait: Duration) -> Result<Option<Arrived>, WireError> {
         let asked = self.ask(source, Verb::PeekLock { wait }).await?;
-        // The client library takes a 401 and a 204 for successes too: only this status comes with a message.
+        // The client library treats 401 and 204 as successes too, but only 201 contains a message.
         match asked.status {
             201 => Ok(self.locked(source, asked)),
             204 => Ok(None),
@@ -96,8 +96,8 @@ impl Inner {
 
     fn locked(&self, source: &str, answer: Answer) -> Option<Arrived> {
         let Some(read) = message::incoming(answer, SystemTime::now()) else {
-            // Nothing can be done with it, and nothing spins: it stays locked for its time, and counts.
-            warn!(entity = %source, "a message was handed out without a lock that can be read; it comes again");
+            // It cannot be settled. It stays locked until the lock expires, which counts a delivery and prevents a busy loop.
+            warn!(entity = %source, "a message arrived without a readable lock; it is redelivered");
             return None;
         };
         let sequence_number = read.incoming.sequence_number;
@@ -126,7 +126,7 @@ impl Inner {
         if matches!(&renewed, Err(error) if error.refusal == Refusal::LockLost) {
             lock(&self.held).remove(&id);
         }
-        // The answer does not say until when; each time it is as long as the first.
+        // The response has no expiry time. Each renewal lasts as long as the first lock.
         renewed.map(|()| asked_at + held.lasts)
     }
 
@@ -148,10 +148,10 @@ impl Inner {
         }
     }
 
-    /// Gives back what nobody takes, counted.
+    /// Unlocks a message that nobody receives, which counts a delivery.
     async fn unlock(&self, entity: &str, id: Uuid) {
         if let Err(error) = self.settle_one(entity, id, Verb::Unlock).await {
-            debug!(%entity, %error, "a message could not be given back; its lock runs out");
+            debug!(%entity, %error, "a message could not be given back; its lock expires");
         }
     }
 
@@ -181,7 +181,7 @@ impl Wire for Rest {
     async fn receiver(&self, source: &str) -> Result<Box<dyn WireReceiver>, WireError> {
         let mut first = self.inner.take_spare(source);
         if first.is_empty() {
-            // Whether the entity is there and may be read can only be found out by reading.
+            // Only reading shows if the entity exists and may be read.
             first.extend(self.inner.peek_lock(source, MIN_POLL_WAIT).await?);
         }
         Ok(Box::new(RestReceiver::start(Arc::clone(&self.inner), source, first)))
@@ -200,7 +200,7 @@ impl Wire for Rest {
             .collect::<Vec<_>>()
             .await;
         let refused = settled.iter().filter_map(|(_, settled)| settled.as_ref().err());
-        // First those that are lost: the others are then asked for again, one by one.
+        // A lost lock is reported first: the caller then settles the others one by one.
         let Some(error) = refused.min_by_key(|error| error.refusal != Refusal::LockLost).cloned() else {
             return Ok(());
         };
@@ -233,16 +233,17 @@ impl Wire for Rest {
     }
 
     async fn peek(&self, _: &str, from: i64, _: i32) -> Result<Vec<WireMessage>, WireError> {
-        // Asked for beyond every message, only to come behind what was asked before: each request has its answer here.
-        if from == i64::MAX { Ok(Vec::new()) } else { Err(cannot("look at a message without locking it")) }
+        // A peek beyond every message only waits for earlier requests. That is not needed here, because each request has its
+        // response.
+        if from == i64::MAX { Ok(Vec::new()) } else { Err(cannot("peek a message without locking it")) }
     }
 
-    async fn lock_all(&self, entity: &str, most: usize) -> Result<Option<LockedAll>, WireError> {
+    async fn lock_all(&self, entity: &str, limit: usize) -> Result<Option<LockedAll>, WireError> {
         let mut all = Vec::new();
         let mut failed = None;
         let mut emptied = false;
-        while !emptied && failed.is_none() && all.len() < most {
-            let polls = futures::stream::iter(0..MAX_CONCURRENT_REQUESTS.min(most - all.len()))
+        while !emptied && failed.is_none() && all.len() < limit {
+            let polls = futures::stream::iter(0..MAX_CONCURRENT_REQUESTS.min(limit - all.len()))
                 .map(|_| self.inner.peek_lock(entity, MIN_POLL_WAIT))
                 .buffer_unordered(MAX_CONCURRENT_REQUESTS)
                 .collect::<Vec<_>>()
@@ -290,7 +291,7 @@ impl Wire for Rest {
 
 #[async_trait]
 impl Handle for Inner {
-    /// Counted: there is no other way.
+    /// Unlocks a message, which counts a delivery: the API cannot release without counting.
     async fn release(&self, tag: &Tag) -> bool {
         let Tag::Rest(entity, id) = tag else { return false };
         self.settle_one(entity, *id, Verb::Unlock).await.is_ok()
@@ -300,7 +301,7 @@ impl Handle for Inner {
 }
 
 fn lost() -> WireError {
-    WireError::new(Refusal::LockLost, "the lock is not known here any more")
+    WireError::new(Refusal::LockLost, "the lock is no longer known")
 }
 
 fn cannot(what: &str) -> WireError {

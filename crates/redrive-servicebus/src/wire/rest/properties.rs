@@ -1,5 +1,5 @@
-//! `BrokerProperties`: what Service Bus has of its own on a message, as JSON in one header. Read by ourselves: the client library
-//! reads no number beyond 32 bits there, and refuses the message when it is locked already.
+//! `BrokerProperties`: the broker's fields of a message, as JSON in one header. The client library's own reader is not used: it
+//! fails for numbers beyond 32 bits, when the message is already locked.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,12 +9,12 @@ use uuid::Uuid;
 /// A time to live from this many seconds on means "no limit": .NET's longest time has 922 337 203 685 s.
 const NO_TTL_SECONDS: f64 = 900_000_000_000.0;
 
-/// What was said of a message that was locked. Nothing need be there.
+/// The broker properties of a locked message. All of them are optional.
 #[derive(Debug, Default)]
 pub(super) struct BrokerProperties(Json<String, Any>);
 
 impl BrokerProperties {
-    /// Total: what cannot be read says nothing.
+    /// Reads the properties. Never fails: unreadable JSON has no properties.
     pub(super) fn read(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap_or_default())
     }
@@ -45,19 +45,19 @@ impl BrokerProperties {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// How often the message was handed out before: the API counts this time too.
+    /// Returns the count of earlier deliveries. The count of the API includes the current one.
     pub(super) fn delivery_count(&self) -> u32 {
         let count = self.number("DeliveryCount").unwrap_or(1).saturating_sub(1);
         u32::try_from(count.max(0)).unwrap_or(u32::MAX)
     }
 }
 
-/// A time as HTTP writes it.
+/// Reads a time in the format of HTTP.
 pub(super) fn time(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(&text.trim().replace("+0000", "GMT")).ok()
 }
 
-/// JSON with every character that a header cannot have written as `\u….`.
+/// Escapes all characters of a JSON text that a header cannot contain as `\u….`.
 pub(super) fn ascii(json: &str) -> String {
     let mut written = String::with_capacity(json.len());
     for c in json.chars() {

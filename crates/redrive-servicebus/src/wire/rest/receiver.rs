@@ -1,8 +1,8 @@
-//! Messages coming in by HTTP: requests that wait for one message each, as many as there is demand for once messages come, and
-//! one alone while there are none.
+//! Receives messages by polling. Each request waits for one message. There is one request while no messages come, and more, up to
+//! the demand, once they do.
 //!
-//! A request that is given up may have locked a message all the same: none is. What comes when nobody wants it any more is
-//! kept for the next receiver, and given back when there is none.
+//! No request is cancelled, because it may have locked a message. A message that arrives when nobody wants it is kept for the
+//! next receiver, and given back when the connection closes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,21 +28,23 @@ pub(super) struct RestReceiver {
     over: watch::Receiver<bool>,
 }
 
+/// The state that the receiver shares with its poller.
 #[derive(Debug, Default)]
 struct PollerState {
     demand: Mutex<Demand>,
     changed: Notify,
 }
 
+/// The messages that the receiver wants.
 #[derive(Debug, Default)]
 struct Demand {
-    /// How many more may be taken by `next`.
+    /// The number of messages that `next` may still return.
     allowed: u32,
-    /// How many of these are here already.
+    /// The number of these that have already arrived.
     arrived: u32,
-    /// No more requests.
+    /// True if no more requests are sent.
     ending: bool,
-    /// The longest wait of a request, where the consumer asks for less than the options.
+    /// The longest wait of a request, if the consumer allows less than the options.
     longest_wait: Option<Duration>,
 }
 
@@ -83,7 +85,7 @@ impl RestReceiver {
 impl WireReceiver for RestReceiver {
     async fn next(&mut self) -> Result<Arrived, WireError> {
         let arrived = self.arrivals.recv().await;
-        let arrived = arrived.unwrap_or_else(|| Err(WireError::interrupted("nothing more is asked for")));
+        let arrived = arrived.unwrap_or_else(|| Err(WireError::interrupted("the receiver has ended")));
         self.taken(&arrived);
         arrived
     }
@@ -106,7 +108,7 @@ impl WireReceiver for RestReceiver {
 
     async fn drain(&mut self) -> Result<(), WireError> {
         self.end();
-        // What comes even later is kept for the next receiver, or given back at the close.
+        // A message that arrives even later is kept for the next receiver, or given back when the connection closes.
         let _ = timeout(self.inner.poll_wait + LATE_POLL_GRACE, self.over.wait_for(|over| *over)).await;
         Ok(())
     }
@@ -130,7 +132,7 @@ impl Drop for RestReceiver {
     }
 }
 
-/// The task that asks.
+/// The task that polls for messages.
 struct Poller {
     inner: Arc<Inner>,
     source: Arc<str>,
@@ -138,7 +140,7 @@ struct Poller {
     to: mpsc::UnboundedSender<Result<Arrived, WireError>>,
 }
 
-/// When a request began to wait, and what it got.
+/// The time when a request was sent, and its result.
 type Polled = (Instant, Result<Option<Arrived>, WireError>);
 
 impl Poller {
@@ -169,25 +171,25 @@ impl Poller {
                     }
                     Ok((asked_at, Ok(None))) => {
                         width = 1;
-                        // One that did not wait as long as it was asked to must not be asked again and again.
+                        // A server that answers before the requested wait must not cause a busy loop.
                         not_before = asked_at + self.poll_wait();
                     }
                     Ok((_, Err(error))) => {
-                        // The intake makes another receiver. Messages of requests that are still waiting are kept for that one.
+                        // The intake creates a new receiver, which gets the messages of the requests that still wait.
                         lock(&self.state.demand).ending = true;
                         let _ = self.to.send(Err(error));
                     }
-                    Err(panicked) => warn!(entity = %self.source, error = %panicked, "a request was given up"),
+                    Err(panicked) => warn!(entity = %self.source, error = %panicked, "a request panicked"),
                 },
                 () = self.state.changed.notified() => {}
                 () = sleep_until(not_before), if rests => {}
-                // Given up where they are: what they lock comes again when its lock runs out.
+                // The requests are cancelled: messages that they lock are redelivered when their locks expire.
                 _ = ended.wait_for(|ended| *ended) => return,
             }
         }
     }
 
-    /// How many more requests there is demand for; `None` when there are to be no more.
+    /// Returns the number of requests to add, or `None` if no more are sent.
     fn missing(&self, under_way: usize) -> Option<usize> {
         let demand = lock(&self.state.demand);
         let wanted = usize::try_from(demand.allowed.saturating_sub(demand.arrived)).unwrap_or(usize::MAX);

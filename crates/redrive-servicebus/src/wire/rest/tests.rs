@@ -1,4 +1,4 @@
-//! The hazards of the REST API and of its client library, against answers that were written down.
+//! Tests of the REST API and its client library against scripted responses.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use super::*;
 const LOCK: Uuid = Uuid::from_u128(0x7da9_cfd5_40d5_4bb1_8d64_ec5a_52e1_c547);
 const BODY: &[u8] = &[0, 159, 146, 150, 255];
 
-/// An answer, as it stands in a script.
+/// A response of a script.
 #[derive(Clone, Debug)]
 struct Line {
     status: u16,
@@ -20,7 +20,7 @@ struct Line {
     body: &'static [u8],
 }
 
-/// Answers what was written down, and in the end always the same; notes what was asked.
+/// Answers with the scripted responses, then always with the last one, and records the requests.
 #[derive(Debug)]
 struct Script {
     lines: Mutex<VecDeque<Line>>,
@@ -56,7 +56,7 @@ fn status(status: u16) -> Line {
     Line { status, headers: Vec::new(), body: b"" }
 }
 
-/// A locked message, whose body is no text.
+/// Returns the response for a locked message whose body is not text.
 fn locked(properties: &str) -> Line {
     let location = format!("https://elsewhere.example/q/messages/7/{LOCK}");
     Line {
@@ -101,7 +101,7 @@ async fn an_entity_that_is_not_there_is_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn empty_answers_are_not_asked_for_again_and_again() {
-    // A proxy, say, that does not wait.
+    // For example a proxy that does not wait.
     let script = Script::new(Vec::new(), status(204));
     let rest = rest(&script);
     let mut receiver = rest.receiver("q").await.expect("it may be read");
@@ -137,7 +137,7 @@ async fn a_body_that_is_no_text_arrives_and_its_message_can_be_settled() {
     assert_eq!(&**arrived.message.expect("it can be read").message.body(), BODY);
     rest.settle("q", &[arrived.lock], &SettleAs::complete()).await.expect("it is locked");
     let asked = script.asked();
-    // At the namespace, whatever the answer says where the message is: a token goes with it.
+    // The request goes to the namespace, not to the location in the response, because it contains a token.
     let complete = format!("DELETE https://shop.servicebus.chinacloudapi.cn/q/messages/7/{LOCK}");
     assert!(asked.contains(&complete), "{asked:?}");
 }
@@ -180,7 +180,7 @@ async fn of_several_settled_at_once_those_that_were_are_not_taken_for_lost() {
     receiver.allow(2).await.expect("there is room");
     let locks = [receiver.next().await.expect("one").lock, receiver.next().await.expect("two").lock];
     drop(receiver);
-    // Whichever of the two is asked for first is lost.
+    // The first of the two that is settled is lost.
     lock(&script.lines).push_back(status(404));
     let error = rest.settle("q", &locks, &SettleAs::complete()).await.expect_err("one is lost");
     assert_eq!(error.refusal, Refusal::LockLost);
@@ -197,7 +197,7 @@ async fn a_renewed_lock_lasts_as_long_as_at_first() {
     let mut line = locked(&format!(
         r#"{{"SequenceNumber":7,"LockToken":"{LOCK}","LockedUntilUtc":"Wed, 02 Jul 2014 01:33:27 GMT"}}"#
     ));
-    // Its clock is years behind ours: that matters nothing.
+    // The clock of the broker is years behind, which must not matter.
     line.headers.push(("date", "Wed, 02 Jul 2014 01:32:27 GMT".to_owned()));
     let script = Script::new(vec![line], status(200));
     let rest = rest(&script);
