@@ -160,8 +160,8 @@ pub(crate) fn in_flight_elsewhere(place: &str) -> TransportError {
 /// Returns the error for an entry whose copy is stored, but which could not be removed.
 pub(crate) fn only_copy_stored(target: &str, why: &str) -> TransportError {
     let message = format!(
-        "its copy is stored in `{target}`, and the entry may still be on the shelf ({why}): if it is, discard it; sending it again \
-         would store a second copy"
+        "its copy is stored in `{target}`, and the entry may still be on the shelf ({why}): if it is, discard it; sending it \
+         again would store a second copy"
     );
     TransportError::new(Kind::Lost, message)
 }
@@ -169,8 +169,8 @@ pub(crate) fn only_copy_stored(target: &str, why: &str) -> TransportError {
 /// Returns the error for a queue that holds more messages than can be locked at the same time.
 pub(crate) fn too_many_to_lock(place: &str, most: usize) -> TransportError {
     let message = format!(
-        "`{place}` holds more than {most} messages, and REST reaches only the first {most}: redrive, move or discard those, then do \
-         this again for the others; `Backend::Amqp` reaches all of them"
+        "`{place}` holds more than {most} messages, and REST reaches only the first {most}: redrive, move or discard those, \
+         then do this again for the others; `Backend::Amqp` reaches all of them"
     );
     TransportError::new(Kind::Unsupported, message)
 }

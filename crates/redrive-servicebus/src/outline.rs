@@ -5,8 +5,8 @@ use redrive_core::{Finding, Needs, Outline, Rest, Settlement, Shelf, TransportEr
 use crate::options::Options;
 
 impl Options {
-    /// Returns a transport with these options that is not connected, to [explain](redrive_core::Runner::explain) a consumer without a
-    /// namespace.
+    /// Returns a transport with these options that is not connected, to [explain](redrive_core::Runner::explain) a consumer
+    /// without a namespace.
     ///
     /// ```
     /// use redrive_core::{Consumer, secs};

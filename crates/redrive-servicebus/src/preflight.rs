@@ -27,14 +27,14 @@ pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline,
 fn unchecked(options: &Options) -> Vec<String> {
     let entity = &options.entity;
     let mut unchecked = vec![format!(
-        "the MaxDeliveryCount of `{entity}` is taken to be {} (`Options::max_delivery_count`): the right to listen does not show it; \
-         compare it with the entity's",
+        "the MaxDeliveryCount of `{entity}` is taken to be {} (`Options::max_delivery_count`): the right to listen does not \
+         show it; compare it with the entity's",
         options.max_delivery_count
     )];
     if options.protocol() != Protocol::Amqp {
         unchecked.push(format!(
-            "`{entity}` was not checked: by REST that would lock a message and count a delivery of it; a missing entity or right shows \
-             when the consumer starts"
+            "`{entity}` was not checked: by REST that would lock a message and count a delivery of it; a missing entity or right \
+             shows when the consumer starts"
         ));
     }
     let queues = [options.parking_queue.as_deref(), options.dead_letter_target()];
@@ -45,8 +45,8 @@ fn unchecked(options: &Options) -> Vec<String> {
     }
     if options.has_transactions() {
         unchecked.push(format!(
-            "the first retry shows if the namespace of `{entity}` has transactions (the tier Basic has none): without them a crash may \
-             leave a copy beside its original"
+            "the first retry shows if the namespace of `{entity}` has transactions (the tier Basic has none): without them a \
+             crash may leave a copy beside its original"
         ));
     }
     unchecked

@@ -8,8 +8,8 @@ use crate::receive::locks::Locks;
 use crate::settle::completions::CompletionBatcher;
 use crate::settle::replacements::TransactionBatcher;
 
-/// The state that a transport, its receipts and its shelves share. Receipts keep it alive, so it must hold neither receipts nor the
-/// inbox.
+/// The state that a transport, its receipts and its shelves share. Receipts keep it alive, so it must hold neither receipts nor
+/// the inbox.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,

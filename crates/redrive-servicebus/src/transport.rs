@@ -40,7 +40,8 @@ use crate::wire::SettleAs;
 /// # Ok(()) }
 /// ```
 ///
-/// Entities, counters, costs and limits: [the page on Service Bus](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md).
+/// Entities, counters, costs and limits: [the page on Service
+/// Bus](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md).
 #[derive(Debug)]
 pub struct ServiceBus {
     shared: Arc<Shared>,
@@ -54,8 +55,8 @@ pub struct ServiceBus {
 }
 
 impl ServiceBus {
-    /// Connects to the namespace of a connection string with the default [`options`](Self::options). A subscription is named by its
-    /// path (`topic/Subscriptions/name`).
+    /// Connects to the namespace of a connection string with the default [`options`](Self::options). A subscription is named by
+    /// its path (`topic/Subscriptions/name`).
     ///
     /// # Errors
     ///
@@ -99,8 +100,8 @@ impl ServiceBus {
         Ok(Self { shared, queue, inbox, opened, intakes, keeper })
     }
 
-    /// Returns a publisher to the queue, or to the subscription's topic. [`to`](Publisher::to) selects another queue or topic of the
-    /// namespace. A message with a delay is scheduled.
+    /// Returns a publisher to the queue, or to the subscription's topic. [`to`](Publisher::to) selects another queue or topic of
+    /// the namespace. A message with a delay is scheduled.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         let target = match &self.shared.options.entity {
@@ -181,9 +182,9 @@ impl Options {
     }
 
     /// Connects to a namespace by its host name, such as `shop.servicebus.windows.net`, as an identity of Microsoft Entra ID. The
-    /// connection always uses TLS. The transport requests a token for each entity, and a new one when half of its lifetime is over;
-    /// each request times out after 30 s. The rights of the identity are checked when the transport is opened: it needs the roles
-    /// `Azure Service Bus Data Receiver` and `Azure Service Bus Data Sender`.
+    /// connection always uses TLS. The transport requests a token for each entity, and a new one when half of its lifetime is
+    /// over; each request times out after 30 s. The rights of the identity are checked when the transport is opened: it needs the
+    /// roles `Azure Service Bus Data Receiver` and `Azure Service Bus Data Sender`.
     ///
     /// ```no_run
     /// # async fn connect(
@@ -200,8 +201,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Returns an error if `namespace` is not a host name, the options contradict each other, the namespace cannot be reached, or its
-    /// certificate is not trusted.
+    /// Returns an error if `namespace` is not a host name, the options contradict each other, the namespace cannot be reached, or
+    /// its certificate is not trusted.
     #[cfg(feature = "entra")]
     pub async fn connect_with(
         self,
@@ -268,8 +269,8 @@ impl Transport for ServiceBus {
             if held.handle.release(&held.tag).await {
                 continue;
             }
-            // The link is gone: abandoning counts a delivery, but the message need not wait until its lock expires. If one request
-            // is not answered, the others are skipped, so that closing does not wait for each of them.
+            // The link is gone: abandoning counts a delivery, but the message need not wait until its lock expires. If one
+            // request is not answered, the others are skipped, so that closing does not wait for each of them.
             if reached {
                 let given_back = match self.shared.connection.connection().await {
                     Ok(wire) => wire.settle(&held.entity, &[lock], &SettleAs::abandon()).await,

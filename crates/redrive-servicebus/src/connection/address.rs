@@ -52,7 +52,8 @@ impl Address {
         }
     }
 
-    /// Creates the address of a namespace from its host name, such as `shop.servicebus.windows.net`, and an identity. TLS is always used.
+    /// Creates the address of a namespace from its host name, such as `shop.servicebus.windows.net`, and an identity. TLS is
+    /// always used.
     #[cfg(feature = "entra")]
     pub(crate) fn of_identity(
         namespace: &str,

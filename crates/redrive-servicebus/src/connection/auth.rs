@@ -128,8 +128,8 @@ mod entra {
         Ok(Token { text: given.token.secret().to_owned(), kind: JWT, renew_at: Some(renew_at(now, expires)) })
     }
 
-    /// Returns the time after half of the remaining lifetime. An identity may return the same token until shortly before it expires: each
-    /// renewal then halves the remaining time.
+    /// Returns the time after half of the remaining lifetime. An identity may return the same token until shortly before it
+    /// expires: each renewal then halves the remaining time.
     fn renew_at(now: SystemTime, expires: SystemTime) -> SystemTime {
         now + expires.duration_since(now).unwrap_or_default() / 2
     }

@@ -56,7 +56,8 @@ pub enum Backend {
     #[default]
     Amqp,
     /// The run-time REST API over HTTPS, for networks that block everything else. It has fewer operations:
-    /// [REST](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest). Dead letters need a separate queue (`Options::dead_letter_queue`).
+    /// [REST](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest). Dead letters need a separate
+    /// queue (`Options::dead_letter_queue`).
     #[cfg(feature = "rest")]
     Rest,
 }
@@ -119,10 +120,11 @@ impl Options {
         }
     }
 
-    /// Sets the queue through which retried and redriven messages of a subscription come back. A copy that is sent to the topic would
-    /// reach every subscription. A copy in this queue reaches only this consumer, which reads the queue beside the subscription, with
-    /// a separate prefetch limit. The queue must exist, and no other consumer may read it. Without it, a subscription can only be
-    /// consumed without retries. If the consumed entity is a queue, copies wait in this queue instead of the entity itself.
+    /// Sets the queue through which retried and redriven messages of a subscription come back. A copy that is sent to the topic
+    /// would reach every subscription. A copy in this queue reaches only this consumer, which reads the queue beside the
+    /// subscription, with a separate prefetch limit. The queue must exist, and no other consumer may read it. Without it, a
+    /// subscription can only be consumed without retries. If the consumed entity is a queue, copies wait in this queue instead of
+    /// the entity itself.
     pub fn retry_queue(mut self, name: impl Into<String>) -> Self {
         self.retry_queue = Some(name.into());
         self
@@ -149,23 +151,23 @@ impl Options {
         self
     }
 
-    /// Sets the entity's `MaxDeliveryCount`: the broker dead-letters a message after this many deliveries. Default: 10, as in Azure. The
-    /// rights to listen and send do not suffice to read it from the entity. The limits of the layers are compared with it when the
-    /// transport is opened.
+    /// Sets the entity's `MaxDeliveryCount`: the broker dead-letters a message after this many deliveries. Default: 10, as in
+    /// Azure. The rights to listen and send do not suffice to read it from the entity. The limits of the layers are compared with
+    /// it when the transport is opened.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
         self.max_delivery_count = count.max(1);
         self
     }
 
-    /// Sets how long an operation on a shelf waits for a message that it found there but that is not delivered: another client may have
-    /// it in flight. Default: 5 s.
+    /// Sets how long an operation on a shelf waits for a message that it found there but that is not delivered: another client
+    /// may have it in flight. Default: 5 s.
     pub fn max_wait_time(mut self, wait: Duration) -> Self {
         self.max_wait_time = wait;
         self
     }
 
-    /// Sets the longest time for which the lock of a delivery is renewed. Default: 5 min. Afterwards the lock expires, and the message is
-    /// delivered again, which counts.
+    /// Sets the longest time for which the lock of a delivery is renewed. Default: 5 min. Afterwards the lock expires, and the
+    /// message is delivered again, which counts.
     pub fn max_lock_renewal(mut self, longest: Duration) -> Self {
         self.max_lock_renewal = longest;
         self
@@ -184,9 +186,9 @@ impl Options {
         self
     }
 
-    /// Sets how the sessions of an entity that requires them are consumed. Its retry queue must require sessions too. A retried message
-    /// keeps its place in its session: the message is given back with its history written on it, and the session pauses until the
-    /// wait is over. The longest such wait is [`hold_lock_up_to`](Self::hold_lock_up_to), or
+    /// Sets how the sessions of an entity that requires them are consumed. Its retry queue must require sessions too. A retried
+    /// message keeps its place in its session: the message is given back with its history written on it, and the session pauses
+    /// until the wait is over. The longest such wait is [`hold_lock_up_to`](Self::hold_lock_up_to), or
     /// [`max_lock_renewal`](Self::max_lock_renewal) if that is not set: a transport whose layers need longer waits does not open.
     pub fn sessions(mut self, sessions: Sessions) -> Self {
         self.sessions = Some(sessions);

@@ -11,24 +11,24 @@ use crate::entity::Entity;
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, and encoding adds a little.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
 
-/// The smallest `MaxDeliveryCount` with which the crash of a process keeps no other message from its handler: the layers stay one below
-/// the broker's limit, and reject a message that is delivered once more.
+/// The smallest `MaxDeliveryCount` with which the crash of a process keeps no other message from its handler: the layers stay one
+/// below the broker's limit, and reject a message that is delivered once more.
 const MIN_DELIVERY_COUNT: u32 = 3;
 
 /// The most sessions that are held over one connection: Azure allows 5000 links on it, and other links are needed too.
 const MAX_SESSIONS: usize = 4000;
 
 impl Options {
-    /// Refuses options that contradict each other, without asking the broker. `entity_path` is the entity of a connection string that is
-    /// for one entity only.
+    /// Refuses options that contradict each other, without asking the broker. `entity_path` is the entity of a connection string
+    /// that is for one entity only.
     pub(crate) fn check(&self, entity_path: Option<&str>) -> Result<(), TransportError> {
         let entity = &self.entity;
         #[cfg(feature = "rest")]
         self.check_rest()?;
         if self.backend == Backend::Amqp && self.dead_letter_queue.is_some() {
             return Err(refused(format!(
-                "`dead_letter_queue` is for the REST API only: with AMQP, dead letters of `{entity}` go to its own dead-letter queue; \
-                 leave it out"
+                "`dead_letter_queue` is for the REST API only: with AMQP, dead letters of `{entity}` go to its own dead-letter \
+                 queue; leave it out"
             )));
         }
         if self.receive_mode == ReceiveMode::ReceiveAndDelete {
@@ -48,8 +48,8 @@ impl Options {
         }
         if self.sessions.is_some() && self.intakes() > MAX_SESSIONS {
             return Err(refused(format!(
-                "the options consume {} sessions of `{entity}` at a time, and one connection carries {MAX_SESSIONS} at most: lower \
-                 `Sessions::concurrent`, and run more processes",
+                "the options consume {} sessions of `{entity}` at a time, and one connection carries {MAX_SESSIONS} at most: \
+                 lower `Sessions::concurrent`, and run more processes",
                 self.intakes()
             )));
         }
@@ -57,8 +57,8 @@ impl Options {
             && count < sessions.concurrent
         {
             return Err(refused(format!(
-                "the options consume {} sessions of `{entity}` at a time with one message each, and `prefetch_count` allows {count} \
-                 messages in flight: remove `prefetch_count`, or set `Sessions::concurrent({count})`",
+                "the options consume {} sessions of `{entity}` at a time with one message each, and `prefetch_count` allows \
+                 {count} messages in flight: remove `prefetch_count`, or set `Sessions::concurrent({count})`",
                 sessions.concurrent
             )));
         }
@@ -102,7 +102,8 @@ impl Options {
         unmet
     }
 
-    /// Refuses too many attempts in sessions: each attempt is a delivery of the same message, and one delivery must be left for a crash.
+    /// Refuses too many attempts in sessions: each attempt is a delivery of the same message, and one delivery must be left for a
+    /// crash.
     fn unmet_in_sessions(&self, needs: &Needs) -> Option<String> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
         let attempts = needs.attempts.filter(|&attempts| self.sessions.is_some() && attempts >= limit)?;
@@ -117,15 +118,16 @@ impl Options {
         ))
     }
 
-    /// Refuses a `MaxDeliveryCount` below 3 if nobody set the limit of deliveries. Of two deliveries, the handler would get only one:
-    /// everything that a crashed process had in flight would be rejected without being handled.
+    /// Refuses a `MaxDeliveryCount` below 3 if nobody set the limit of deliveries. Of two deliveries, the handler would get only
+    /// one: everything that a crashed process had in flight would be rejected without being handled.
     fn unmet_by_delivery_count(&self, needs: &Needs) -> Option<String> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
         let gives_way = needs.deliveries.is_some() && needs.deliveries_give_way;
         (gives_way && limit < MIN_DELIVERY_COUNT).then(|| {
             format!(
-                "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a crashed process had in \
-                 flight would be dead-lettered, unhandled, as the suspected cause; raise it to {MIN_DELIVERY_COUNT} or more"
+                "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a crashed \
+                 process had in flight would be dead-lettered, unhandled, as the suspected cause; raise it to \
+                 {MIN_DELIVERY_COUNT} or more"
             )
         })
     }
@@ -135,8 +137,8 @@ impl Options {
         let limit = self.max_delivery_count;
         (limit < MIN_DELIVERY_COUNT).then(|| {
             format!(
-                "MaxDeliveryCount is {limit}: messages that a crashed process had in flight may be dead-lettered together with the one that \
-                 caused the crash; raise it to {MIN_DELIVERY_COUNT} or more"
+                "MaxDeliveryCount is {limit}: messages that a crashed process had in flight may be dead-lettered together with \
+                 the one that caused the crash; raise it to {MIN_DELIVERY_COUNT} or more"
             )
         })
     }

@@ -26,23 +26,23 @@ impl Default for RestOptions {
 
 impl Options {
     /// Sets the queue that dead letters are moved to, and also parked messages if there is no parking queue. Only for
-    /// [`Backend::Rest`], which cannot dead-letter. The queue must exist, and nobody may consume it. Set its `MaxDeliveryCount` to the
-    /// largest value, because browsing counts deliveries, and set no time to live.
+    /// [`Backend::Rest`], which cannot dead-letter. The queue must exist, and nobody may consume it. Set its `MaxDeliveryCount`
+    /// to the largest value, because browsing counts deliveries, and set no time to live.
     pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
         self.dead_letter_queue = Some(name.into());
         self
     }
 
-    /// Sets how long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s. It is shorter if the consumer
-    /// needs less ([`Needs::max_wait_time`](redrive_core::Needs::max_wait_time)). Default: 10 s. An empty queue costs one request in this
-    /// time. A pause and the close wait for a running request.
+    /// Sets how long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s. It is shorter if the
+    /// consumer needs less ([`Needs::max_wait_time`](redrive_core::Needs::max_wait_time)). Default: 10 s. An empty queue costs
+    /// one request in this time. A pause and the close wait for a running request.
     pub fn poll_wait(mut self, wait: Duration) -> Self {
         self.rest.poll_wait = wait.clamp(Duration::from_secs(1), Duration::from_secs(60));
         self
     }
 
-    /// Sets the most requests of [`Backend::Rest`] that wait at the same time, each for one message. Default: 8. Responses can overtake
-    /// each other: with 1, messages arrive in order, one per response.
+    /// Sets the most requests of [`Backend::Rest`] that wait at the same time, each for one message. Default: 8. Responses can
+    /// overtake each other: with 1, messages arrive in order, one per response.
     pub fn concurrent_polls(mut self, most: u32) -> Self {
         self.rest.polls = usize::try_from(most.max(1)).unwrap_or(usize::MAX);
         self

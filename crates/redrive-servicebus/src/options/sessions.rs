@@ -23,23 +23,25 @@ const ACCEPT_WAIT: Duration = Duration::from_secs(60);
 
 impl Sessions {
     /// Holds up to this many sessions at a time, with one message of each in flight: messages of different sessions are handled
-    /// concurrently, messages of one session are not. A session whose first message waits for its next attempt stays held, and counts.
+    /// concurrently, messages of one session are not. A session whose first message waits for its next attempt stays held, and
+    /// counts.
     #[must_use]
     pub fn concurrent(count: u32) -> Self {
         let concurrent = count.max(1);
         Self { concurrent, accepting: concurrent.min(4), idle: Duration::from_secs(1), wait: ACCEPT_WAIT }
     }
 
-    /// Sets how long to wait for the next message of a session before the session is released and the next one is accepted. Default: 1 s.
-    /// A longer time saves requests if the messages of a session are far apart; a shorter time serves more sessions than are held.
+    /// Sets how long to wait for the next message of a session before the session is released and the next one is accepted.
+    /// Default: 1 s. A longer time saves requests if the messages of a session are far apart; a shorter time serves more sessions
+    /// than are held.
     #[must_use]
     pub fn idle(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self
     }
 
-    /// Sets how many requests for a session wait at the same time. Default: 4. With 1, sessions start in the order of their oldest
-    /// messages.
+    /// Sets how many requests for a session wait at the same time. Default: 4. With 1, sessions start in the order of their
+    /// oldest messages.
     #[must_use]
     pub fn accepting(mut self, count: u32) -> Self {
         self.accepting = count.clamp(1, self.concurrent);
