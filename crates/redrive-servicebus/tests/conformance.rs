@@ -1,4 +1,4 @@
-//! The contract of a transport, on every kind of entity, by both protocols.
+//! The transport contract, on every kind of entity, with both protocols.
 
 mod common;
 
@@ -10,7 +10,7 @@ conformance!(without_transactions, OnEmulator(Kind::Plain));
 conformance!(subscription, OnEmulator(Kind::Subscription));
 conformance!(sessions, OnEmulator(Kind::Sessions));
 
-/// In a path of its own: these mostly wait, and more of them run at once than there are cores.
+/// Has its own path for the test runner: these tests mostly wait, so more of them run at the same time than there are cores.
 #[cfg(feature = "rest")]
 mod rest {
     mod contract {

@@ -1,4 +1,4 @@
-//! The contract of a transport, on queues of Azure.
+//! The transport contract, on queues of Azure.
 
 use redrive_brokers::report;
 use redrive_core::{BoxError, Message, Shelf, Shelves};
@@ -7,15 +7,15 @@ use redrive_testkit::contract::{Bench, Harness, Verdict, run_all};
 
 use crate::namespace::{Place, on_azure};
 
-/// Each clause mostly waits, and has a queue of its own.
-const AT_ONCE: usize = 8;
+/// The most clauses that run at the same time. Each one mostly waits, and has its own queue.
+const MAX_CONCURRENT_CLAUSES: usize = 8;
 
 #[test]
 fn the_contract_holds() {
     if !on_azure() {
         return;
     }
-    let verdicts = run_all(|| OnAzure, AT_ONCE);
+    let verdicts = run_all(|| OnAzure, MAX_CONCURRENT_CLAUSES);
     let kept = verdicts.iter().filter(|(_, verdict)| *verdict == Some(Verdict::Kept)).count();
     report(&format!("Azure Service Bus itself: {kept} of {} clauses of the contract kept", verdicts.len()));
     let failed: Vec<_> =
@@ -77,7 +77,7 @@ impl Bench for Queue {
         Ok(self.publisher.publish(message).await?)
     }
 
-    /// What it held comes again when its locks run out, well within the patience of the suite.
+    /// Crashes the process. Its messages are redelivered when their locks expire, well within the timeout of the suite.
     async fn kill(&self, transport: &ServiceBus) -> Result<(), BoxError> {
         transport.crash().await;
         Ok(())

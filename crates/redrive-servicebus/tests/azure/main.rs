@@ -1,5 +1,5 @@
-//! What only Azure can answer. Runs there when `REDRIVE_TEST_AZURE_CONNECTION_STRING` names a namespace, by a key with the right
-//! Manage: each test makes queues of its own, and deletes them. The questions are asked of the emulator all the same.
+//! Tests that only Azure can answer. They run there if `REDRIVE_TEST_AZURE_CONNECTION_STRING` names a namespace, with a key that
+//! has the right Manage: each test creates its own queues, and deletes them. Otherwise the tests run on the emulator.
 
 mod contract;
 mod namespace;

@@ -1,4 +1,4 @@
-//! The namespace that the tests run on, and the queues that they make there.
+//! The namespace of the tests, and the queues that they create there.
 
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,22 +13,23 @@ use ring::hmac;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 const VARIABLE: &str = "REDRIVE_TEST_AZURE_CONNECTION_STRING";
-/// What the names of the queues begin with.
+/// The environment variable with the prefix of the queue names.
 const PREFIX_VARIABLE: &str = "REDRIVE_TEST_AZURE_PREFIX";
 
-/// The shortest that Azure knows is 5 s; longer than a busy machine needs between two steps.
+/// The duration of locks. Azure allows 5 s or more; it must be longer than a busy machine needs between two steps.
 const LOCK: Duration = Duration::from_secs(10);
-/// The emulator frees at once what a dead process held: here nobody waits for a lock to run out.
+/// The duration of locks on the emulator, which releases the messages of a crashed process at once: no test waits until a lock
+/// expires.
 const LOCK_ON_EMULATOR: Duration = Duration::from_secs(60);
 
-/// A queue of its own, on Azure or on an emulator.
+/// The queue of one test, on Azure or on an emulator.
 pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) namespace: Namespace,
     _emulator: Option<Arc<Emulator>>,
 }
 
-/// Where and as whom.
+/// The host and the key of the namespace.
 #[derive(Clone)]
 pub(crate) struct Namespace {
     pub(crate) connection_string: String,
@@ -39,7 +40,7 @@ pub(crate) struct Namespace {
     key: String,
 }
 
-/// Whether there is an Azure to run on. Where there is none, the closing report says so.
+/// Returns true if the tests run on Azure. If not, the closing report says so.
 pub(crate) fn on_azure() -> bool {
     let there = std::env::var_os(VARIABLE).is_some();
     static SAID: Once = Once::new();
@@ -55,12 +56,12 @@ pub(crate) fn on_azure() -> bool {
 }
 
 impl Place {
-    /// On Azure where there is one, else on an emulator.
+    /// Creates a queue on Azure if it is configured, and else on an emulator.
     pub(crate) async fn new(what: &str) -> Result<Self, BoxError> {
         Self::made(what, false).await
     }
 
-    /// A queue that requires sessions.
+    /// Creates a queue that requires sessions.
     pub(crate) async fn with_sessions(what: &str) -> Result<Self, BoxError> {
         Self::made(what, true).await
     }
@@ -80,7 +81,7 @@ impl Place {
         Ok(Self { name: what.to_owned(), namespace, _emulator: Some(Arc::new(emulator)) })
     }
 
-    /// Another queue beside this one, on Azure.
+    /// Creates another queue beside this one, on Azure.
     pub(crate) async fn beside(&self) -> Result<Self, BoxError> {
         let name = format!("{}-beside", self.name);
         Self::on(self.namespace.clone(), name, false).await
@@ -91,7 +92,7 @@ impl Place {
         Ok(Self { name, namespace, _emulator: None })
     }
 
-    /// Deletes the queue, where it was made.
+    /// Deletes the queue where it was created.
     pub(crate) async fn end(&self) {
         if self.namespace.on_azure
             && let Err(error) = self.namespace.manage(&self.name, None).await
@@ -129,7 +130,7 @@ impl Namespace {
         })
     }
 
-    /// A shared access signature for an entity, good for an hour.
+    /// Returns a shared access signature for an entity that is valid for an hour.
     pub(crate) fn token(&self, scheme: &str, entity: &str) -> String {
         let audience = format!("{scheme}://{}/{entity}", self.host);
         let resource = utf8_percent_encode(&audience, NON_ALPHANUMERIC).to_string();
@@ -142,7 +143,7 @@ impl Namespace {
         format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={key_name}")
     }
 
-    /// Makes a queue of this description, or deletes it.
+    /// Creates a queue with this description, or deletes it.
     /// <https://learn.microsoft.com/rest/api/servicebus/queues>
     async fn manage(&self, queue: &str, description: Option<String>) -> Result<(), BoxError> {
         let url = format!("https://{}/{queue}?api-version=2021-05", self.host);

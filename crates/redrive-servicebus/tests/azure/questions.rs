@@ -1,4 +1,4 @@
-//! What the transport relies on, and the documentation of Service Bus does not say.
+//! Tests of behaviour that the transport relies on and that the documentation of Service Bus does not describe.
 
 use redrive_brokers::report;
 use redrive_core::BoxError;
@@ -9,7 +9,7 @@ use crate::raw::{Raw, text};
 const DONE: i32 = 200;
 const LOST: i32 = 410;
 
-/// The transport settles everything by request, while the link is open on which it came.
+/// The transport settles every message by request, while the link on which it arrived is open.
 #[tokio::test]
 async fn a_message_is_completed_by_request_while_its_link_is_open() -> Result<(), BoxError> {
     let place = Place::new("by-request").await?;
@@ -24,7 +24,7 @@ async fn a_message_is_completed_by_request_while_its_link_is_open() -> Result<()
     Ok(())
 }
 
-/// A retry is a copy and the completion of its original, by request, in one transaction.
+/// A retry sends a copy and completes the original by request, in one transaction.
 #[tokio::test]
 async fn a_message_is_completed_by_request_within_a_transaction() -> Result<(), BoxError> {
     let place = Place::new("in-a-transaction").await?;
@@ -42,7 +42,7 @@ async fn a_message_is_completed_by_request_within_a_transaction() -> Result<(), 
     Ok(())
 }
 
-/// The transport never commits then. What would come of it is said in the closing report.
+/// The transport never commits in this case. The closing report says what a commit would do.
 #[tokio::test]
 async fn a_completion_is_refused_within_a_transaction_too() -> Result<(), BoxError> {
     let place = Place::new("refused-in-a-transaction").await?;
@@ -64,7 +64,7 @@ async fn a_completion_is_refused_within_a_transaction_too() -> Result<(), BoxErr
     Ok(())
 }
 
-/// What the broker answers to it the client library does not show; what counts is the count.
+/// The client library hides the answer of the broker, so the test checks the delivery count.
 #[tokio::test]
 async fn what_is_released_comes_again_uncounted() -> Result<(), BoxError> {
     let place = Place::new("released").await?;

@@ -1,4 +1,4 @@
-//! The protocol, with nothing of redrive in between.
+//! A client of the protocol that does not use redrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use uuid::Uuid;
 
 use crate::namespace::{Namespace, Place};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 type Got = Delivery<Body<Value>>;
 
-/// One connection to a queue, with everything attached that the questions need.
+/// A connection to a queue, with all links that the tests need.
 pub(crate) struct Raw {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
@@ -72,15 +72,15 @@ impl Raw {
     }
 
     pub(crate) async fn next(&mut self) -> Result<Got, BoxError> {
-        Ok(timeout(PATIENCE, self.receiver.recv()).await??)
+        Ok(timeout(TIMEOUT, self.receiver.recv()).await??)
     }
 
-    /// Whether nothing more comes for a while. Too short a while can only hide something.
+    /// Returns true if no message arrives for a while. A shorter time can only hide a fault.
     pub(crate) async fn is_empty(&mut self) -> bool {
         timeout(Duration::from_secs(2), self.receiver.recv::<Body<Value>>()).await.is_err()
     }
 
-    /// Completes a delivery by request, and answers the status.
+    /// Completes a delivery by request, and returns the status.
     pub(crate) async fn complete(
         &mut self,
         delivery: &Got,
@@ -89,8 +89,8 @@ impl Raw {
         complete(&mut self.management, delivery, transaction).await
     }
 
-    /// Sends a copy and completes a delivery in one transaction, and commits it whatever the answers are: the status of the
-    /// completion, and what became of the commit.
+    /// Sends a copy and completes a delivery in one transaction, and commits it whatever the answers are. Returns the status of
+    /// the completion and the result of the commit.
     pub(crate) async fn replace(
         &mut self,
         delivery: &Got,
@@ -101,9 +101,9 @@ impl Raw {
         let sendable = Sendable::builder().message(message(copy)).build();
         let stored = transaction.post_batchable(&mut self.sender, sendable).await?;
         let status = complete(&mut self.management, delivery, Some(&transaction)).await?;
-        timeout(PATIENCE, stored).await??;
+        timeout(TIMEOUT, stored).await??;
         let committed = fe2o3_amqp::transaction::TransactionDischarge::commit(transaction);
-        let committed = timeout(PATIENCE, committed).await?;
+        let committed = timeout(TIMEOUT, committed).await?;
         Ok((status, committed.map_err(|error| error.to_string())))
     }
 
@@ -131,7 +131,7 @@ impl Node {
         Ok(Self { requests, replies, reply_to, last: 0 })
     }
 
-    /// Asks, and answers the status of the reply.
+    /// Sends a request, and returns the status of the reply.
     async fn ask(
         &mut self,
         operation: &str,
@@ -156,7 +156,7 @@ impl Node {
             None => drop(self.requests.send_batchable(sendable).await?),
             Some(transaction) => drop(transaction.post_batchable(&mut self.requests, sendable).await?),
         }
-        let reply: Got = timeout(PATIENCE, self.replies.recv()).await??;
+        let reply: Got = timeout(TIMEOUT, self.replies.recv()).await??;
         let properties = reply.into_message().application_properties.ok_or("a reply without a status")?.0;
         match ["statusCode", "status-code"].into_iter().find_map(|name| properties.get(name)) {
             Some(SimpleValue::Int(status)) => Ok(*status),
@@ -193,7 +193,7 @@ async fn complete(
     delivery: &Got,
     transaction: Option<&Transaction<'_>>,
 ) -> Result<i32, BoxError> {
-    // .NET's order of bytes on the link, the usual one in requests.
+    // Links use the byte order of .NET, and requests use the usual one.
     let tag: [u8; 16] = delivery.delivery_tag().as_ref().try_into()?;
     let token = fe2o3_amqp_types::primitives::Uuid::from(Uuid::from_bytes_le(tag).into_bytes());
     let mut body = OrderedMap::new();

@@ -1,4 +1,4 @@
-//! What the transport relies on in sessions.
+//! Tests of the behaviour of sessions that the transport relies on.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 use crate::namespace::Place;
-use crate::raw::PATIENCE;
+use crate::raw::TIMEOUT;
 
-/// A retry is an abandonment that writes the history on the message, by request, while the link of the session is open.
+/// A retry abandons the message by request and writes the history on it, while the link of the session is open.
 #[tokio::test]
 async fn a_retry_is_written_on_the_message_and_keeps_its_place() -> Result<(), BoxError> {
     let place = Place::with_sessions("retry").await?;
@@ -39,7 +39,7 @@ async fn a_retry_is_written_on_the_message_and_keeps_its_place() -> Result<(), B
     Ok(())
 }
 
-/// A session is free as soon as its link is closed, and that counts nothing.
+/// A session is free as soon as its link is closed, which counts no delivery.
 #[tokio::test]
 async fn a_close_lets_a_session_go() -> Result<(), BoxError> {
     let place = Place::with_sessions("close").await?;
@@ -56,7 +56,8 @@ async fn a_close_lets_a_session_go() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Nothing is lost of a session whose process dies. How soon it is free, and whether that counts, is said in the closing report.
+/// No message of a session is lost when its process crashes. The closing report says when the session is free and if that counts
+/// a delivery.
 #[tokio::test]
 async fn a_session_of_a_dead_process_comes_again() -> Result<(), BoxError> {
     let place = Place::with_sessions("death").await?;
@@ -98,7 +99,7 @@ async fn publish(transport: &ServiceBus, ids: &[&str]) -> Result<(), BoxError> {
 }
 
 async fn next(transport: &Started<ServiceBus>) -> Result<Received<Receipt>, BoxError> {
-    Ok(timeout(PATIENCE, transport.receive()).await??.ok_or("there is no more")?)
+    Ok(timeout(TIMEOUT, transport.receive()).await??.ok_or("there is no more")?)
 }
 
 async fn settle(

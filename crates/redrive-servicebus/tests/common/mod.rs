@@ -1,4 +1,4 @@
-//! A queue or subscription on an emulator of its own, for each test.
+//! The test bench: each test has a queue or subscription on its own emulator.
 
 #[cfg(feature = "rest")]
 pub(crate) mod rest;
@@ -13,14 +13,14 @@ use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use redrive_testkit::contract::{Bench, Harness, eventually};
 
-/// What kind of entity the clauses run on.
+/// The kind of entity that the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     Queue,
-    /// A queue whose parked messages go to one of their own, on a namespace without transactions.
+    /// A queue whose parked messages go to a separate queue, on a namespace without transactions.
     Plain,
     Subscription,
-    /// A queue that requires sessions. Each message has one of its own.
+    /// A queue that requires sessions. Each message has its own session.
     Sessions,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Place {
     emulator: Arc<Emulator>,
     name: &'static str,
     publisher: ServiceBus,
-    /// Where connections of transports are cut: not that of the publisher.
+    /// Cuts the connections of transports, but not that of the publisher.
     proxy: Option<Proxy>,
-    /// How often a message of this id was published.
+    /// The number of messages that were published with each id.
     published: Mutex<HashMap<String, usize>>,
 }
 
@@ -54,9 +54,9 @@ impl Place {
         message
     }
 
-    /// The locks of a connection that has ended; there were this many before.
+    /// Expires all locks when a connection has ended. `before` is the number of connections before that.
     async fn expire_locks_of_the_dead(&self, before: usize) -> Result<(), BoxError> {
-        // Until the broker knows, it may still hand out to the dead.
+        // Until the broker notices, it may still deliver to the crashed process.
         eventually("the connection has ended", async || self.emulator.connections() < before).await;
         for entity in self.entities() {
             self.emulator.entity(&entity)?.expire_locks();
@@ -64,7 +64,7 @@ impl Place {
         Ok(())
     }
 
-    /// Everything that is read by the transport.
+    /// Returns the entities that the transport reads.
     fn entities(&self) -> Vec<String> {
         match self.kind {
             Kind::Queue | Kind::Plain | Kind::Sessions => vec![self.name.to_owned()],
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-/// Longer than any stall of a machine, and well within the patience of the suite.
+/// A lock that lasts longer than any stall of a machine, and less than the timeout of the suite.
 const STALL: Duration = Duration::from_secs(60);
 
 fn options(kind: Kind, name: &str) -> Options {
@@ -85,7 +85,7 @@ fn options(kind: Kind, name: &str) -> Options {
         Kind::Subscription => {
             ServiceBus::options(Entity::subscription("topic", name)).retry_queue(retry_queue(name))
         }
-        // As many as any clause has in flight, and one after the other, so that they come in the order of their messages.
+        // As many as any clause has in flight, accepted one after the other, so that they start in the order of their messages.
         Kind::Sessions => ServiceBus::options(name)
             .sessions(Sessions::concurrent(220).accepting(1).idle(Duration::from_millis(50))),
     };
@@ -102,7 +102,7 @@ fn parking_queue(name: &str) -> String {
 
 fn settings() -> Settings {
     let mut settings = Settings::default();
-    // Longer than the patience of the suite: what only comes again because its lock ran out was not given back.
+    // Longer than the timeout of the suite: a message that is redelivered only because its lock expired was not given back.
     settings.lock_duration = Duration::from_secs(300);
     settings.max_message_size = 4 << 20;
     settings
@@ -173,8 +173,8 @@ impl Harness for OnEmulator {
     }
 }
 
-/// A message in a session of its own. Published again it is in another: one that is still held would hand it out beside those
-/// that are published after it.
+/// Returns a message in its own session. When it is published again it is in another session: one that is still held would
+/// deliver it together with messages that are published after it.
 fn in_session(mut message: Message, published_before: usize) -> Message {
     let session = format!("{}-{published_before}", message.id().unwrap_or("without an id"));
     message.properties_mut().session_id = Some(session);
@@ -207,7 +207,7 @@ impl Bench for Place {
     async fn interrupt(&self, _transport: &ServiceBus) -> Result<bool, BoxError> {
         let Some(proxy) = &self.proxy else { return Ok(false) };
         let before = self.emulator.connections();
-        // Nobody is back before the locks have ended.
+        // No process reconnects before the locks are released.
         proxy.refuse(true);
         proxy.cut();
         self.expire_locks_of_the_dead(before).await?;

@@ -1,4 +1,4 @@
-//! The same by the REST API: a queue or subscription on an emulator of its own, for each test.
+//! The test bench of the REST API: each test has a queue or subscription on its own emulator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use redrive_servicebus::{Backend, Entity, Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use redrive_testkit::contract::{Bench, Harness, eventually};
 
-/// What kind of entity the clauses run on.
+/// The kind of entity that the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     Queue,
-    /// With a queue of its own for parked messages.
+    /// A queue whose parked messages go to a separate queue.
     Subscription,
 }
 
@@ -31,7 +31,7 @@ impl Place {
         Ok(Self { kind, emulator, name, publisher })
     }
 
-    /// Everything that is read by the transport.
+    /// Returns the entities that the transport reads.
     fn entities(&self) -> Vec<String> {
         match self.kind {
             Kind::Queue => vec![self.name.to_owned()],
@@ -59,7 +59,7 @@ fn options(kind: Kind, name: &str) -> Options {
             .parking_queue(beside(name, "parking")),
     };
     let options = options.backend(Backend::Rest).dead_letter_queue(beside(name, "dead"));
-    // One request after the other: the clauses are about messages in their order.
+    // One request at a time, because the clauses depend on the order of messages.
     options.poll_wait(Duration::from_secs(1)).concurrent_polls(1)
 }
 
@@ -69,14 +69,14 @@ fn beside(name: &str, what: &str) -> String {
 
 fn settings() -> Settings {
     let mut settings = Settings::default();
-    // Longer than any stall of a machine. What a request locks that was on its way when its process died comes again after it,
-    // well within the patience of the suite.
+    // Longer than any stall of a machine. A message that a request of a crashed process locks is redelivered after it, well
+    // within the timeout of the suite.
     settings.lock_duration = Duration::from_secs(60);
     settings.max_message_size = 4 << 20;
     settings
 }
 
-/// Looked at by locking, again and again.
+/// Returns the settings of the shelf queues: browsing locks their messages repeatedly.
 fn of_shelves() -> Settings {
     let mut settings = settings();
     settings.max_delivery_count = 2000;
@@ -148,7 +148,8 @@ impl Bench for Place {
 
     async fn kill(&self, transport: &ServiceBus) -> Result<(), BoxError> {
         transport.crash().await;
-        // Until the broker knows of all its requests, it may still hand out to the dead. No clause kills one beside others.
+        // Until the broker has handled all its requests, it may still deliver to the crashed process. No clause crashes one of
+        // several.
         eventually("its requests have ended", async || self.waiting().is_ok_and(|waiting| waiting == 0))
             .await;
         for entity in self.entities() {

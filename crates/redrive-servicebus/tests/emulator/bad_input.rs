@@ -1,4 +1,5 @@
-//! What people get wrong, and what comes in wrong: a clear line or a bounded value each, no secret in it, and nothing lost.
+//! Tests of wrong configuration and malformed messages: each gives a clear line or a bounded value, shows no secret, and loses
+//! nothing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,13 +19,13 @@ use tokio::time::timeout;
 const QUEUE: &str = "orders";
 const DEAD_LETTERS: &str = "orders/$DeadLetterQueue";
 const SECRET: &str = "aHVudGVyMg+/aHVudGVyMg==";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
     Ok(Emulator::builder().queue(QUEUE, settings).key("Root", SECRET).start().await?)
 }
 
-/// What is told to somebody who connects with this, starts, and sends.
+/// Connects with this connection string, starts and sends, and returns the error.
 async fn told(connection_string: &str, entity: &str) -> TransportError {
     let transport = match ServiceBus::connect(connection_string, entity).await {
         Ok(transport) => transport,
@@ -43,7 +44,7 @@ async fn told(connection_string: &str, entity: &str) -> TransportError {
     error
 }
 
-/// One line that names what is wrong, and no secret.
+/// Checks that an error is one line that names the problem, and shows no secret.
 fn check(case: &str, error: &TransportError, kind: TransportErrorKind, names: &str) {
     let said = format!("{error}");
     assert_eq!(error.kind(), kind, "{case}: {said}");
@@ -119,7 +120,7 @@ async fn a_connection_string_that_cannot_be_read_is_refused_before_anything_is_c
 async fn a_message_that_cannot_be_read_is_dead_lettered_and_its_neighbours_are_handled()
 -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
-    // A section of data, which becomes a text that is not UTF-8.
+    // A data section becomes a text that is not UTF-8.
     let (sent, arrives) = (b"\x53\x75\xa0\x08MARKERXX", b"\x53\x77\xa1\x08\xff\xfe\xff\xfe\xff\xfe\xff\xfe");
     let port = crate::proxy::that_replaces(emulator.address(), sent, arrives).await?;
     let through =
@@ -158,7 +159,7 @@ async fn a_message_that_is_too_large_is_refused_and_the_next_one_is_sent() -> Re
 async fn a_copy_that_is_too_large_ends_as_a_dead_letter_with_its_body() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
-    // It fits, and leaves no room for the history of its failure.
+    // The message fits, but leaves no room for its failure history.
     let body = vec![b'x'; 256 * 1024 - 150];
     transport.publish(Message::new(body.clone()).with_id("large")).await?;
     transport.publish(Message::new("").with_id("neighbour")).await?;
@@ -204,7 +205,7 @@ async fn long_texts_with_emoji_are_cut_to_what_fits_and_secrets_are_taken_out() 
     Ok(())
 }
 
-/// Handles all that is there, with one retry that would come at once.
+/// Handles all messages of the queue, with one immediate retry.
 async fn consume<H, F>(emulator: &Emulator, handler: H) -> Result<Report, BoxError>
 where
     H: Fn(Delivery) -> F + Clone + Send + Sync + 'static,
@@ -214,7 +215,7 @@ where
     let queue = emulator.entity(QUEUE)?;
     let emptied = async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
     let runner = Consumer::new(transport).with_dead_letter_backoff([Duration::ZERO]).handler(handler);
-    Ok(timeout(PATIENCE, runner.run_until(emptied)).await??)
+    Ok(timeout(TIMEOUT, runner.run_until(emptied)).await??)
 }
 
 fn dead(emulator: &Emulator) -> Result<Vec<Delivered>, BoxError> {
@@ -228,7 +229,7 @@ fn text(dead: &Delivered, name: &str) -> String {
     }
 }
 
-/// A shared access signature for the whole namespace that ends at this second since 1970.
+/// Returns a shared access signature for the whole namespace that expires at this second since 1970.
 fn signed(host: &str, until: u64) -> String {
     let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let resource = encoded(host);

@@ -1,4 +1,4 @@
-//! What goes wrong: connections, locks, answers, and what people write.
+//! Tests of faults: connections, locks, answers, and configuration.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use redrive_testkit::contract::{Started, eventually};
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
-const PATIENCE: Duration = Duration::from_secs(120);
-/// For locks that must not run out while this process is kept from renewing them, for as long as a machine may stall.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The duration of locks that must not expire while a stalled machine does not renew them.
 const LONGER_THAN_A_STALL: Duration = Duration::from_secs(20);
 
 async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
@@ -21,7 +21,7 @@ async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
 }
 
 async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
-    let options = ServiceBus::options(QUEUE).max_wait_time(PATIENCE);
+    let options = ServiceBus::options(QUEUE).max_wait_time(TIMEOUT);
     let transport = options.connect(&emulator.connection_string()).await?;
     let mut needs = Needs::none();
     needs.prefetch = 10;
@@ -29,7 +29,7 @@ async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
 }
 
 async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
 
@@ -127,13 +127,13 @@ async fn a_lost_lock_is_lost_and_costs_no_attempt() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Those that are retried at the same time go into one transaction, which is refused because of one of them.
+/// Messages that are retried at the same time share one transaction, which is refused because of one of them.
 #[tokio::test]
 async fn a_copy_that_is_too_large_holds_up_no_other() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     for number in 0..10 {
-        // With what the history takes, more than 256 KiB.
+        // Together with the history, more than 256 KiB.
         let body = if number == 5 { vec![b'x'; 256 * 1024 - 150] } else { Vec::new() };
         transport.publish(Message::new(body).with_id(number.to_string())).await?;
     }
@@ -200,7 +200,7 @@ async fn a_lock_is_renewed_no_longer_than_allowed() -> Result<(), BoxError> {
     let transport = Started::open(transport, &Needs::none()).await?;
     transport.publish(Message::new("").with_id("a")).await?;
     let held = next(&transport).await;
-    timeout(PATIENCE, transport.lost(&held.receipt)).await.expect("the lock runs out");
+    timeout(TIMEOUT, transport.lost(&held.receipt)).await.expect("the lock runs out");
     let refused = transport.settle(held.receipt, Settlement::Complete).await.expect_err("the lock is lost");
     assert_eq!(refused.error.kind(), TransportErrorKind::Lost);
     Ok(())
@@ -239,14 +239,14 @@ async fn a_commit_that_is_not_answered_leaves_one_message() -> Result<(), BoxErr
     emulator.inject(Fault::new(Step::Commit, Effect::DropConnection));
     let settlement = retry(&transport, &received.delivery);
     let refused = transport.settle(received.receipt, settlement.clone()).await.expect_err("no answer came");
-    // It was done, and nobody knows: another try finds the lock gone, and stores nothing.
+    // The settlement was carried out without an answer: another attempt finds the lock lost, and stores nothing.
     let mut receipt = refused.receipt.expect("it may still be in flight");
-    let refused = timeout(PATIENCE, async {
+    let refused = timeout(TIMEOUT, async {
         loop {
             let tried = transport.settle(receipt, settlement.clone()).await;
             let refused = tried.expect_err("it was done already");
             match refused.receipt {
-                // On the connection that ends, nobody answered.
+                // The connection ended before an answer came.
                 Some(again) => receipt = again,
                 None => break refused,
             }

@@ -1,4 +1,4 @@
-//! A lock that is lost drops the handler.
+//! Tests of lost locks: the handler is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,17 +12,17 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long locks last that are lost by our doing: they must not run out where this machine stalls.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The duration of locks that the test takes away: they must not expire if the machine stalls.
 const LASTING: Duration = Duration::from_secs(60);
-/// Where a lock must be renewed, or run out, before the test goes on: no longer than a stall makes necessary.
+/// The duration of locks that must be renewed or expire before the test continues: as short as stalls of the machine allow.
 const SHORT: Duration = Duration::from_secs(16);
 
-/// A handler that never ends the first time, and ends at once later.
+/// A handler whose first run never ends, and whose later runs end at once.
 #[derive(Clone)]
 struct Service {
     runs: Arc<AtomicUsize>,
-    /// The count of deliveries of each run, as it begins.
+    /// The delivery count at the start of each run.
     began: mpsc::UnboundedSender<u32>,
     dropped: mpsc::UnboundedSender<()>,
 }
@@ -55,7 +55,7 @@ async fn handle(State(service): State<Service>, delivery: Delivery) {
 }
 
 impl Scene {
-    /// A consumer with one message in its handler.
+    /// Starts a consumer with one message in its handler.
     async fn set(options: Options, prefetch: u32, lock_duration: Duration) -> Result<Self, BoxError> {
         let mut settings = Settings::default();
         settings.lock_duration = lock_duration;
@@ -89,15 +89,15 @@ impl Scene {
     }
 
     async fn began(&mut self) -> u32 {
-        timeout(PATIENCE, self.began.recv()).await.expect("a handler begins in time").expect("it lives")
+        timeout(TIMEOUT, self.began.recv()).await.expect("a handler begins in time").expect("it lives")
     }
 
-    /// The handler was dropped; the message came again, uncharged, and ended.
+    /// Checks that the handler was dropped, and that the message was redelivered, uncharged, and completed.
     async fn ends(mut self) -> Result<(), BoxError> {
-        timeout(PATIENCE, self.dropped.recv()).await.expect("the handler is dropped in time");
+        timeout(TIMEOUT, self.dropped.recv()).await.expect("the handler is dropped in time");
         assert_eq!(self.began().await, 2, "handed out once more");
-        timeout(PATIENCE, self.acked.notified()).await.expect("it is settled in time");
-        let report = timeout(PATIENCE, self.running).await??;
+        timeout(TIMEOUT, self.acked.notified()).await.expect("it is settled in time");
+        let report = timeout(TIMEOUT, self.running).await??;
         assert_eq!((report.acknowledged, report.lost, report.retried), (1, 1, 0));
         assert_eq!(report.suspects, 0, "nobody died of it");
         assert_eq!(self.lost.load(Ordering::SeqCst), 1);
@@ -106,7 +106,7 @@ impl Scene {
     }
 }
 
-/// There is room for more: the message is handed out again at once, to the same consumer.
+/// The consumer has room for more messages: the message is redelivered to it at once.
 #[tokio::test]
 async fn a_lock_that_is_lost_drops_the_handler_when_the_message_comes_again() -> Result<(), BoxError> {
     let scene = Scene::set(ServiceBus::options(QUEUE), 10, LASTING).await?;
@@ -114,7 +114,7 @@ async fn a_lock_that_is_lost_drops_the_handler_when_the_message_comes_again() ->
     scene.ends().await
 }
 
-/// There is no room: only the renewal tells.
+/// The consumer has no room: only the renewal shows that the lock is lost.
 #[tokio::test]
 async fn a_lock_that_is_lost_drops_the_handler_when_it_is_not_renewed() -> Result<(), BoxError> {
     let scene = Scene::set(ServiceBus::options(QUEUE).prefetch_count(1), 1, SHORT).await?;

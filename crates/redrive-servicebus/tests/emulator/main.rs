@@ -1,4 +1,4 @@
-//! The transport on the emulator: what the contract suite does not ask.
+//! Tests of the transport on the emulator, beyond the contract suite.
 
 mod bad_input;
 mod connecting;

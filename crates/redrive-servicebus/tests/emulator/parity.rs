@@ -1,5 +1,5 @@
-//! What an ordinary Service Bus consumer does with its messages, as a table: each ends where it should, natively. Nothing is
-//! waited for: the emulator's clock is put forward.
+//! The behaviour of an ordinary Service Bus consumer, as a table: each message ends where the broker would put it. The emulator's
+//! clock is advanced instead of waiting.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,18 +18,18 @@ use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
 const DEAD_LETTERS: &str = "orders/$DeadLetterQueue";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Two retries, so far apart that only the emulator's clock can bring them.
+/// Two retries, so far apart that only advancing the emulator's clock reaches them.
 const HOUR: Duration = Duration::from_secs(3600);
 const SCHEDULE: [Duration; 2] = [HOUR, Duration::from_secs(100 * 3600)];
-/// As often a message is handed out before it is turned away: the entity's limit is 10, and redrive stays below it.
+/// The number of deliveries after which a message is rejected: the limit of the entity is 10, and redrive stays one below it.
 const DEATHS: u32 = 9;
 
-/// Reason and description in the dead-letter queue.
+/// The reason and the description in the dead-letter queue.
 type End = (&'static str, &'static str);
 
-/// Message, how often its handler runs, and as what it ends in the dead-letter queue, where it ends there.
+/// A message, the number of runs of its handler, and its reason and description if it ends in the dead-letter queue.
 const TABLE: &[(&str, usize, Option<End>)] = &[
     ("succeeds", 1, None),
     ("kills", 0, Some(("PoisonMessage", "handed out 10 times, 9 allowed"))),
@@ -44,7 +44,7 @@ async fn every_message_ends_where_it_should() -> Result<(), BoxError> {
     let mut settings = Settings::default();
     settings.lock_duration = Duration::from_secs(300);
     let emulator = Emulator::builder().queue(QUEUE, settings).virtual_clock().start().await?;
-    let options = ServiceBus::options(QUEUE).max_wait_time(PATIENCE);
+    let options = ServiceBus::options(QUEUE).max_wait_time(TIMEOUT);
     let publisher = options.connect(&emulator.connection_string()).await?;
     publisher.publish(Message::new("").with_id("kills")).await?;
     die_with_it(&emulator, DEATHS).await?;
@@ -75,7 +75,7 @@ async fn every_message_ends_where_it_should() -> Result<(), BoxError> {
         assert!(end.is_none_or(|(reason, _)| with(reason) == 1), "asked for by its reason: {end:?}");
     }
 
-    // Sent back once the fault is mended.
+    // Redriven after the fault is fixed.
     orders.mended.store(true, Ordering::SeqCst);
     let which = Selection::Reason("NonRetryableError".to_owned());
     assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?.into_result()?, 1);
@@ -86,18 +86,18 @@ async fn every_message_ends_where_it_should() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Has it handed out so often to somebody who never comes to an end with it.
+/// Delivers a message this often to a process that crashes each time.
 async fn die_with_it(emulator: &Emulator, times: u32) -> Result<(), BoxError> {
     let queue = emulator.entity(QUEUE)?;
     let before = emulator.connections();
     let dying = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
     let dying = Started::open(dying, &Needs::none()).await?;
     for time in 1..=times {
-        let held = timeout(PATIENCE, dying.receive()).await??.expect("it is handed out");
+        let held = timeout(TIMEOUT, dying.receive()).await??.expect("it is handed out");
         assert_eq!(held.delivery.broker_delivery_count(), time);
         if time == times {
             dying.crash().await;
-            // Until the broker knows, it may still hand out to the dead.
+            // Until the broker notices, it may still deliver to the crashed process.
             eventually("the connection is gone", async || emulator.connections() == before).await;
         }
         assert_eq!(queue.expire_locks(), 1);
@@ -156,7 +156,7 @@ impl Orders {
     }
 }
 
-/// A consumer at work.
+/// A running consumer.
 struct Running {
     handle: ConsumerHandle,
     ends: JoinHandle<Result<Report, ConsumerError>>,
@@ -174,11 +174,11 @@ impl Running {
 
     async fn stop(self) -> Result<Report, BoxError> {
         self.handle.stop();
-        Ok(timeout(PATIENCE, self.ends).await???)
+        Ok(timeout(TIMEOUT, self.ends).await???)
     }
 }
 
-/// Waits until it is so, and nothing is in the queue but what is scheduled.
+/// Waits until the condition holds and the queue contains only scheduled messages.
 async fn settled(emulator: &Emulator, what: &str, so: impl Fn(&Counts) -> bool) {
     let queue = emulator.entity(QUEUE).expect("it is there");
     eventually(what, async || {

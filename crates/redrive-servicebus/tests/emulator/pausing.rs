@@ -1,4 +1,4 @@
-//! Pausing and resuming in quick turns, on one thread: nothing that is said is seen before the next word is said.
+//! Tests of pausing and resuming in quick succession on one thread: each change is made before the last one is noticed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn a_pause_right_after_a_resume_ends_on_every_kind_of_entity() -> Result<(), BoxError> {
@@ -31,18 +31,18 @@ async fn a_pause_right_after_a_resume_ends_on_every_kind_of_entity() -> Result<(
         let mut needs = Needs::none();
         needs.prefetch = 4;
         let transport = Started::open(transport, &needs).await?;
-        timeout(PATIENCE, transport.pause()).await.expect("it pauses")?;
+        timeout(TIMEOUT, transport.pause()).await.expect("it pauses")?;
         for _ in 0..3 {
             transport.resume().await?;
-            timeout(PATIENCE, transport.pause()).await.expect("it pauses again")?;
-            assert!(timeout(PATIENCE, transport.receive()).await.expect("it says so")?.is_none());
+            timeout(TIMEOUT, transport.pause()).await.expect("it pauses again")?;
+            assert!(timeout(TIMEOUT, transport.receive()).await.expect("it says so")?.is_none());
         }
         transport.resume().await?;
         let mut message = Message::new("").with_id("a");
         message.properties_mut().session_id = session.map(str::to_owned);
         transport.publish(message).await?;
         let received =
-            timeout(PATIENCE, transport.receive()).await.expect("it goes on")?.expect("it is there");
+            timeout(TIMEOUT, transport.receive()).await.expect("it goes on")?.expect("it is there");
         transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     }
     Ok(())
@@ -57,7 +57,7 @@ async fn a_pause_that_somebody_else_takes_back_ends() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue("queue", Settings::default()).start().await?;
     let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
     let transport = Started::open(transport, &Needs::none()).await?;
-    let (paused, resumed) = tokio::join!(timeout(PATIENCE, transport.pause()), transport.resume());
+    let (paused, resumed) = tokio::join!(timeout(TIMEOUT, transport.pause()), transport.resume());
     paused.expect("nobody waits for a pause that is over")?;
     resumed?;
     Ok(())

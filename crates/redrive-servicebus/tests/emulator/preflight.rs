@@ -1,4 +1,4 @@
-//! What a preflight finds at a namespace that is set up wrongly: what the start would refuse, and nothing is changed.
+//! Tests of the preflight at a misconfigured namespace: it finds what the start would refuse, and changes nothing.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn what_the_start_would_refuse_is_found() -> Result<(), BoxError> {
@@ -76,7 +76,7 @@ async fn a_preflight_changes_nothing_and_says_what_it_did_not_see() -> Result<()
         std::future::ready(())
     });
     assert!(runner.preflight().await?.starts(), "and it can be run afterwards");
-    let shutdown = async { deliveries.extend(timeout(PATIENCE, first.recv()).await.expect("it comes")) };
+    let shutdown = async { deliveries.extend(timeout(TIMEOUT, first.recv()).await.expect("it comes")) };
     runner.run_until(shutdown).await?;
     assert_eq!(deliveries, [1], "no preflight took it");
     Ok(())
@@ -87,7 +87,7 @@ async fn a_namespace_that_is_gone_is_an_error() -> Result<(), BoxError> {
     let emulator = emulator().await?;
     let runner = consumer(ServiceBus::options("orders"), &emulator).await?;
     emulator.stop().await;
-    let error = timeout(PATIENCE, runner.preflight()).await.expect("an answer").expect_err("nobody is there");
+    let error = timeout(TIMEOUT, runner.preflight()).await.expect("an answer").expect_err("nobody is there");
     assert!(error.to_string().contains("did not start"), "{error}");
     Ok(())
 }
@@ -112,7 +112,7 @@ async fn consumer(options: Options, emulator: &Emulator) -> Result<Runner<Servic
 }
 
 async fn preflight(options: Options, emulator: &Emulator) -> Result<RetryPlan, BoxError> {
-    Ok(timeout(PATIENCE, consumer(options, emulator).await?.preflight()).await.expect("an answer")?)
+    Ok(timeout(TIMEOUT, consumer(options, emulator).await?.preflight()).await.expect("an answer")?)
 }
 
 /// Runs the consumer until it has started.
@@ -124,11 +124,11 @@ async fn starts(options: Options, emulator: &Emulator) -> Result<(), String> {
             handle.stop();
         }
     };
-    let ended = timeout(PATIENCE, runner.observer(stop).run()).await.expect("an end");
+    let ended = timeout(TIMEOUT, runner.observer(stop).run()).await.expect("an end");
     ended.map(drop).map_err(|error| error.to_string())
 }
 
-/// The findings of this severity, of which there must be one.
+/// Returns the findings of this severity, of which there must be one.
 fn said(plan: &RetryPlan, severity: Severity) -> String {
     let found = plan.findings.iter().filter(|finding| finding.severity == severity);
     let found: Vec<_> = found.map(|finding| finding.text.as_str()).collect();

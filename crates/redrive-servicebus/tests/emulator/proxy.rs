@@ -1,12 +1,12 @@
-//! A wire between a client and the emulator on which bytes are changed.
+//! A proxy between a client and the emulator that replaces bytes.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Passes on everything to `target`, with these bytes in place of those wherever a client sends them in one piece. Answers
-/// the port to connect to.
+/// Forwards everything to `target`, and replaces `those` bytes wherever a client sends them in one piece. Returns the port to
+/// connect to.
 pub(crate) async fn that_replaces<const N: usize>(
     target: SocketAddr,
     those: &'static [u8; N],

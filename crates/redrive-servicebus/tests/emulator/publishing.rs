@@ -1,4 +1,4 @@
-//! What a publisher answers when things go wrong, and what is scheduled.
+//! Tests of publishing: faults and scheduled messages.
 
 use std::time::{Duration, SystemTime};
 
@@ -53,7 +53,7 @@ async fn of_many_only_that_which_the_broker_refuses_fails() -> Result<(), BoxErr
     Ok(())
 }
 
-/// What is said to be stored is there, whatever else ends with the connection.
+/// A message that was reported as stored is stored, even if the connection ends.
 #[tokio::test]
 async fn a_connection_that_ends_among_many_loses_nothing_without_an_error() -> Result<(), BoxError> {
     let emulator = emulator().await?;

@@ -1,4 +1,4 @@
-//! The REST API on the emulator: what goes wrong, and both protocols on the same entities.
+//! Tests of the REST API on the emulator: faults, and both protocols on the same entities.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
 const DEAD: &str = "orders-dead";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
     let builder = Emulator::builder().queue(QUEUE, settings).queue(DEAD, Settings::default());
@@ -38,7 +38,7 @@ async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
 }
 
 async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
 
@@ -121,7 +121,7 @@ async fn no_request_waits_longer_than_the_consumer_asks() -> Result<(), BoxError
     transport.publish(Message::new("")).await?;
     let received = next(&transport).await;
     complete(&transport, received.receipt).await;
-    // The next request waits already, and the close waits for it.
+    // The next request already waits, and the close waits for it.
     timeout(Duration::from_secs(20), transport.close()).await?;
     Ok(())
 }
@@ -167,7 +167,7 @@ async fn where_the_original_is_not_deleted_both_are_left() -> Result<(), BoxErro
     );
     let refused = transport.settle(received.receipt, settlement).await.expect_err("it is not deleted");
     assert!(refused.copy_stored);
-    // The original's alone: the copy may be in flight already.
+    // Only the lock of the original: the copy may already be in flight.
     emulator.entity(QUEUE)?.expire_lock(1)?;
     let mut hops: Vec<u32> = Vec::new();
     for _ in 0..2 {
@@ -203,7 +203,7 @@ async fn it_goes_on_after_the_service_was_gone() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     emulator.restart().await?;
-    // The connection may be found dead only by this.
+    // This request may be the first to notice the dead connection.
     let published = async || transport.publish(Message::new("").with_id("a")).await.is_ok();
     eventually("it can publish again", published).await;
     let received = next(&transport).await;
@@ -215,7 +215,7 @@ async fn it_goes_on_after_the_service_was_gone() -> Result<(), BoxError> {
         }
         Ok::<_, BoxError>(())
     };
-    timeout(PATIENCE, completed).await??;
+    timeout(TIMEOUT, completed).await??;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What must not come to a halt.
+//! Tests of situations in which the transport must not hang.
 
 use redrive_testkit::contract::Started;
 use std::collections::VecDeque;
@@ -22,10 +22,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Several messages in one, each encoded in a section of its own.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The message format of a batch: each section contains an encoded message.
 const BATCH: u32 = 0x8001_3700;
-/// A message whose property `a` is a list, which no client library takes, and an empty body.
+/// A message with an empty body whose property `a` is a list, which no client library accepts.
 const UNREADABLE: &[u8] = b"\x00\x53\x74\xc1\x05\x02\xa1\x01a\x45\x00\x53\x75\xa0\x00";
 
 async fn start(transport: ServiceBus, prefetch: u32) -> Result<Started<ServiceBus>, BoxError> {
@@ -35,7 +35,7 @@ async fn start(transport: ServiceBus, prefetch: u32) -> Result<Started<ServiceBu
 }
 
 async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
 
@@ -137,7 +137,7 @@ fn panics_when_interrupted() -> Signals {
     Signals::to(|signal| assert!(!matches!(signal, Signal::Interrupted { .. }), "as the test asks"))
 }
 
-/// Here a listener of the application panics, in the task that takes deliveries.
+/// A listener of the application panics in the task that receives deliveries.
 #[tokio::test]
 async fn a_panic_while_deliveries_are_taken_is_an_error_for_who_waits() -> Result<(), BoxError> {
     let mut in_sessions = Settings::default();
@@ -154,22 +154,22 @@ async fn a_panic_while_deliveries_are_taken_is_an_error_for_who_waits() -> Resul
         let (receiver, _) = transport.open(&Needs::none(), signals).await?;
         receiver.set_limit(1).await?;
         let mut batch = VecDeque::new();
-        timeout(PATIENCE, receiver.receive(&mut batch, 1)).await??;
+        timeout(TIMEOUT, receiver.receive(&mut batch, 1)).await??;
         emulator.restart().await?;
         for _ in 0..2 {
             let told =
-                timeout(PATIENCE, receiver.receive(&mut batch, 1)).await.expect("nobody waits for ever");
+                timeout(TIMEOUT, receiver.receive(&mut batch, 1)).await.expect("nobody waits for ever");
             let error = told.expect_err("nothing is taken any more").to_string();
             assert!(error.contains("panicked") && error.contains("connect another transport"), "{error}");
             receiver.set_limit(1).await.expect_err("nothing can be taken any more");
         }
-        timeout(PATIENCE, receiver.set_limit(0)).await.expect("nothing comes")?;
-        timeout(PATIENCE, transport.close()).await.expect("it ends");
+        timeout(TIMEOUT, receiver.set_limit(0)).await.expect("nothing comes")?;
+        timeout(TIMEOUT, transport.close()).await.expect("it ends");
     }
     Ok(())
 }
 
-/// Here it panics in the task that renews locks: the lock of what is in flight runs out.
+/// A listener panics in the task that renews locks: the locks of deliveries in flight expire.
 #[tokio::test]
 async fn a_panic_while_locks_are_renewed_is_an_error_for_who_waits() -> Result<(), BoxError> {
     let mut settings = Settings::default();
@@ -182,9 +182,9 @@ async fn a_panic_while_locks_are_renewed_is_an_error_for_who_waits() -> Result<(
     let (receiver, _) = transport.open(&Needs::none(), signals).await?;
     receiver.set_limit(1).await?;
     let mut held = VecDeque::new();
-    timeout(PATIENCE, receiver.receive(&mut held, 1)).await??;
+    timeout(TIMEOUT, receiver.receive(&mut held, 1)).await??;
     let mut batch = VecDeque::new();
-    let told = timeout(PATIENCE, receiver.receive(&mut batch, 1)).await.expect("nobody waits for ever");
+    let told = timeout(TIMEOUT, receiver.receive(&mut batch, 1)).await.expect("nobody waits for ever");
     let error = told.expect_err("no lock is renewed any more").to_string();
     assert!(error.contains("panicked"), "{error}");
     Ok(())
@@ -205,8 +205,8 @@ async fn a_wait_without_an_end_is_scheduled() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Passes everything on to `target`, until `deaf` is set: from then on nothing that the first client sends arrives, and what
-/// the broker sends still does. Answers the port to connect to.
+/// Forwards everything to `target` until `deaf` is set. From then on it drops what the first client sends, and still forwards
+/// what the broker sends. Returns the port to connect to.
 async fn a_wire(target: SocketAddr, deaf: Arc<AtomicBool>) -> std::io::Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
@@ -236,7 +236,7 @@ async fn a_wire(target: SocketAddr, deaf: Arc<AtomicBool>) -> std::io::Result<u1
 
 #[tokio::test]
 async fn a_connection_that_is_dead_in_one_direction_is_given_up() -> Result<(), BoxError> {
-    // What the broker hands out on the connection that is given up comes again after this time.
+    // A message that the broker delivers on the dead connection is redelivered after this time.
     let mut settings = Settings::default();
     settings.lock_duration = Duration::from_secs(5);
     let emulator = Emulator::builder().queue(QUEUE, settings).start().await?;
@@ -245,19 +245,19 @@ async fn a_connection_that_is_dead_in_one_direction_is_given_up() -> Result<(), 
     let address = emulator.connection_string().replace(&emulator.address().port().to_string(), &port);
     let transport = ServiceBus::connect(&address, QUEUE).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    // No more than "a" and "b": whatever comes is a sign of life.
+    // Only "a" and "b": any other arrival would be a sign of life of the connection.
     let transport = start(transport, 2).await?;
     let held = next(&transport).await;
     deaf.store(true, Ordering::Release);
-    // Each try is given up after a while, the last on the new connection.
+    // Each attempt times out, the last one on the new connection.
     let stored = async { while transport.publish(Message::new("").with_id("c")).await.is_err() {} };
     let (unanswered, stored) =
-        tokio::join!(transport.settle(held.receipt, Settlement::Complete), timeout(PATIENCE, stored));
+        tokio::join!(transport.settle(held.receipt, Settlement::Complete), timeout(TIMEOUT, stored));
     stored?;
     drop(unanswered.expect_err("nobody heard it"));
     loop {
         let Received { delivery, receipt } = next(&transport).await;
-        // That of a lock which ran out is refused.
+        // The settlement of an expired lock is refused.
         if transport.settle(receipt, Settlement::Complete).await.is_ok() && delivery.id() == "c" {
             return Ok(());
         }

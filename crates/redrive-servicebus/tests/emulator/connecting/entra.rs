@@ -1,4 +1,4 @@
-//! Identities of Microsoft Entra ID: one of our own, which gives tokens that the emulator takes, or does not.
+//! Tests of Microsoft Entra ID, with a test identity whose tokens the emulator accepts or refuses.
 
 use std::io;
 use std::sync::{Arc, Mutex, Once};
@@ -11,17 +11,17 @@ use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::secured::{PATIENCE, QUEUE, Secured, a_message_goes_round, opened};
+use super::secured::{QUEUE, Secured, TIMEOUT, a_message_goes_round, opened};
 
-/// What every token of these tests has in it.
+/// The text that every token of these tests contains.
 const TOKEN: &str = "eyJhbGciOiJub25lIn0";
 
-/// An identity that gives tokens, and remembers what it was asked.
+/// An identity that issues tokens, and records the requests.
 #[derive(Debug)]
 struct Identity {
-    /// How long a token is good.
+    /// The lifetime of a token.
     life: Duration,
-    /// Whether it gives any.
+    /// True if it issues tokens.
     gives: bool,
     scopes: Mutex<Vec<String>>,
     given: watch::Sender<u32>,
@@ -34,7 +34,7 @@ impl Identity {
 
     async fn has_given(&self, tokens: u32) {
         let mut given = self.given.subscribe();
-        let enough = timeout(PATIENCE, given.wait_for(|given| *given >= tokens)).await;
+        let enough = timeout(TIMEOUT, given.wait_for(|given| *given >= tokens)).await;
         enough.expect("it is asked again").expect("it is there");
     }
 }
@@ -57,7 +57,7 @@ impl TokenCredential for Identity {
     }
 }
 
-/// An emulator that takes any token.
+/// Starts an emulator that accepts any token.
 async fn secured() -> Result<Secured, BoxError> {
     log();
     Secured::start(Emulator::builder(), "localhost").await
@@ -88,7 +88,7 @@ async fn a_token_is_renewed_before_it_runs_out() -> Result<(), BoxError> {
     let transport = Started::open(transport, &Needs::none()).await?;
     let before = *identity.given.borrow();
     identity.has_given(before + 2).await;
-    // That it is shown to the broker: it is told to drop the connection at the next one.
+    // The broker drops the connection at the next token, which shows that the token is put.
     secured.emulator.inject(Fault::new(Step::Cbs, Effect::DropConnection));
     eventually("the next token is put", async || transport.interruptions() > 0).await;
     a_message_goes_round(&transport, "after that").await?;
@@ -133,7 +133,7 @@ async fn an_identity_is_never_shown_to_who_is_not_trusted() -> Result<(), BoxErr
     Ok(())
 }
 
-/// Everything that is logged by these tests, down to traces.
+/// Collects everything that these tests log, including traces.
 static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct Logged;
@@ -157,7 +157,7 @@ fn log() {
     });
 }
 
-/// Everything so far.
+/// Returns everything that was logged so far.
 fn logged() -> String {
     String::from_utf8_lossy(&LOGGED.lock().expect("not poisoned")).into_owned()
 }

@@ -1,4 +1,4 @@
-//! How a namespace is reached: on TLS, in WebSockets, and as an identity.
+//! Tests of connecting to a namespace: with TLS, with WebSockets, and with an identity.
 
 #[cfg(feature = "entra")]
 mod entra;

@@ -1,4 +1,4 @@
-//! An emulator behind TLS, and what is done on it.
+//! An emulator behind TLS, for the tests of connecting.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
-/// What must be in no error.
+/// A key that no error may contain.
 pub(crate) const KEY: &str = "very-secret";
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// An emulator that is reached by TLS, with a certificate from an authority of its own, and in WebSockets.
+/// An emulator that is reached with TLS and WebSockets, with a certificate of a test authority.
 pub(crate) struct Secured {
     pub(crate) emulator: Emulator,
-    /// The authority's certificate.
+    /// The certificate of the authority.
     pub(crate) ca: String,
 }
 
 impl Secured {
-    /// With a certificate for a host of this name.
+    /// Starts an emulator with a certificate for a host of this name.
     pub(crate) async fn named(host: &str) -> Result<Self, BoxError> {
         Self::start(Emulator::builder().key("app", KEY), host).await
     }
@@ -36,7 +36,7 @@ impl Secured {
         Ok(Self { emulator, ca: authority.pem() })
     }
 
-    /// What the certificate may be good for.
+    /// Returns the host and port to connect to. The certificate may be for this host.
     pub(crate) fn host(&self) -> String {
         format!("localhost:{}", self.emulator.address().port())
     }
@@ -45,7 +45,7 @@ impl Secured {
         format!("Endpoint=sb://{};SharedAccessKeyName=app;SharedAccessKey={KEY}", self.host())
     }
 
-    /// For a client that trusts the authority.
+    /// Returns options of a client that trusts the authority.
     pub(crate) fn options(&self) -> Options {
         ServiceBus::options(QUEUE).ca_certificates(self.ca.clone())
     }
@@ -57,7 +57,7 @@ fn settings() -> Settings {
     settings
 }
 
-/// Somebody who signs certificates.
+/// Creates an authority that signs certificates.
 pub(crate) fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, BoxError> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.distinguished_name.push(DnType::CommonName, name);
@@ -65,7 +65,7 @@ pub(crate) fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>,
     Ok(CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?)
 }
 
-/// Opened, for [`a_message_goes_round`].
+/// Opens a transport for [`a_message_goes_round`].
 pub(crate) async fn opened(transport: ServiceBus) -> Result<Started<ServiceBus>, BoxError> {
     let mut needs = Needs::none();
     needs.waits.insert(WAIT);
@@ -75,7 +75,7 @@ pub(crate) async fn opened(transport: ServiceBus) -> Result<Started<ServiceBus>,
 
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A message is sent, fails, comes again and is completed: every kind of link there is.
+/// Sends a message that fails, is redelivered and is completed, which uses every kind of link.
 pub(crate) async fn a_message_goes_round(
     transport: &Started<ServiceBus>,
     body: &str,
@@ -92,6 +92,6 @@ pub(crate) async fn a_message_goes_round(
 }
 
 pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }

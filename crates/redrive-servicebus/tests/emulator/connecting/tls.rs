@@ -1,4 +1,4 @@
-//! TLS, with certificates of our own.
+//! Tests of TLS with the certificates of a test authority.
 
 use redrive_core::{BoxError, TransportError, TransportErrorKind};
 

@@ -1,4 +1,4 @@
-//! AMQP in WebSockets, on TLS and without.
+//! Tests of AMQP in WebSockets, with and without TLS.
 
 use redrive_core::{BoxError, Transport as _, TransportErrorKind};
 use redrive_servicebus::{ServiceBus, TransportType};
@@ -12,7 +12,7 @@ async fn messages_go_round_in_websockets_on_tls() -> Result<(), BoxError> {
     let secured = Secured::named("localhost").await?;
     let options = secured.options().transport(TransportType::AmqpWebSockets);
     let transport = opened(options.connect(&secured.connection_string()).await?).await?;
-    // More than one frame of AMQP, and more than is read or written at once.
+    // Larger than one AMQP frame, and than one read or write.
     a_message_goes_round(&transport, &"0123456789abcdef".repeat(64 * 1024)).await?;
     assert!(secured.emulator.entity(QUEUE)?.messages().is_empty());
     Ok(())
@@ -24,7 +24,7 @@ async fn a_connection_string_can_ask_for_them() -> Result<(), BoxError> {
     let asked = format!("{};TransportType=AmqpWebSockets", emulator.connection_string());
     let transport = opened(ServiceBus::connect(&asked, QUEUE).await?).await?;
     a_message_goes_round(&transport, "in a WebSocket").await?;
-    // Lost, and had again.
+    // The connection is lost, and made again.
     emulator.drop_connections();
     eventually("the loss is noticed", async || transport.interruptions() > 0).await;
     a_message_goes_round(&transport, "in another WebSocket").await?;
@@ -34,7 +34,7 @@ async fn a_connection_string_can_ask_for_them() -> Result<(), BoxError> {
 
 #[tokio::test]
 async fn who_speaks_no_websockets_is_told_apart() -> Result<(), BoxError> {
-    // What listens there speaks AMQP only.
+    // The server at this port speaks only AMQP.
     let emulator = Emulator::builder().key("app", KEY).queue(QUEUE, Settings::default()).start().await?;
     let options = ServiceBus::options(QUEUE).transport(TransportType::AmqpWebSockets);
     let error = options.connect(&emulator.connection_string()).await.expect_err("it speaks none");

@@ -1,4 +1,4 @@
-//! What the tests share: an emulator, a started transport, and the settlement that a consumer would plan.
+//! The test bench: an emulator, a started transport, and the settlements of a consumer.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
 pub(crate) const DEAD_LETTERS: &str = "orders/$DeadLetterQueue";
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
     Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
@@ -35,7 +35,7 @@ pub(crate) async fn started(
 }
 
 pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn plan(
     Settlement::plan(delivery, disposition, &planning)
 }
 
-/// Receives the next one, and settles it so.
+/// Receives the next delivery, and settles it with this disposition.
 pub(crate) async fn settle_next(
     transport: &Started<ServiceBus>,
     disposition: Disposition,

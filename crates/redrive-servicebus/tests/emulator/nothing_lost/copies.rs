@@ -1,5 +1,5 @@
-//! Where duplicates are detected no copy swallows another one: not that of a message with the same id and sequence number in
-//! another entity, and not that of another edit of the same entry.
+//! Tests of copies with duplicate detection: a copy must not be dropped as a duplicate of another one, neither of a message with
+//! the same id and sequence number in another entity, nor of another edit of the same entry.
 
 use redrive_core::{BoxError, Disposition, Message, Selection, Shelf, Shelves as _, Transport as _};
 use redrive_servicebus::{Entity, Options, ServiceBus, Transactions};
@@ -56,8 +56,8 @@ async fn twins_of_two_queues_share_a_dead_letter_queue_by_rest() -> Result<(), B
     Ok(())
 }
 
-/// An entry whose copy was stored and that was not removed is edited again: both edits are stored, each of them once. The entry
-/// is completed in this `step`, after that many others of its kind.
+/// Edits an entry again whose copy was stored, but which was not removed: both edits must be stored once. The entry is completed
+/// in `step`, after that many others of its kind.
 async fn both_edits_are_stored(
     (emulator, step, requests_before): (&Emulator, Step, u32),
     (address, options): (&str, Options),

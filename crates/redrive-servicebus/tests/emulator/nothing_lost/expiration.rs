@@ -1,4 +1,4 @@
-//! A time to live counts from when the message came into its queue, as Service Bus counts: not from when it was made.
+//! Tests of the time to live: it starts when the message comes into its queue, as for Service Bus, not when it was created.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use redrive_servicebus_emulator::{Emulator, Settings};
 use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
-use super::bench::{PATIENCE, QUEUE, emulator};
+use super::bench::{QUEUE, TIMEOUT, emulator};
 
-/// The first attempt at a message fails that was made years ago, and has time to live left.
+/// Tests a message that was created years ago, has time to live left, and fails at the first attempt.
 async fn retried(emulator: &Emulator, address: &str, options: Options) -> Result<(), BoxError> {
     let transport = options.connect(address).await?;
     let mut message = Message::new("").with_id("a");
@@ -26,7 +26,7 @@ async fn retried(emulator: &Emulator, address: &str, options: Options) -> Result
     let queue = emulator.entity(QUEUE)?;
     let emptied = async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
     let runner = Consumer::new(transport).with_dead_letter_backoff([Duration::ZERO]).handler(handler);
-    let report = timeout(PATIENCE, runner.run_until(emptied)).await??;
+    let report = timeout(TIMEOUT, runner.run_until(emptied)).await??;
     assert_eq!((report.retried, report.acknowledged), (1, 1), "{report:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What others write on a message, by mistake or on purpose, under names that redrive uses: no header of a message chooses a
+//! Tests of foreign properties with names that redrive uses, by mistake or on purpose: no header of a message selects a
 //! destination or removes data.
 
 use fe2o3_amqp::sasl_profile::SaslProfile;
@@ -31,7 +31,7 @@ fn with_property(body: Body<Value>, name: &str, value: &str) -> AnyMessage {
     message
 }
 
-/// Sends as another client does.
+/// Sends messages as another client does.
 async fn send(emulator: &Emulator, message: AnyMessage) -> Result<(), BoxError> {
     let stream = TcpStream::connect(emulator.address()).await?;
     let connection = Connection::builder().container_id("raw").hostname("localhost").scheme("amqp");

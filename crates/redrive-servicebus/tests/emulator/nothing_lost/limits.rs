@@ -1,4 +1,4 @@
-//! What is full, or nearly: said in words, and no message holds up the others for ever.
+//! Tests of full entities and messages: the errors say so, and no message blocks the others forever.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use redrive_servicebus_emulator::{Emulator, Settings};
 use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
-use super::bench::{DEAD_LETTERS, PATIENCE, QUEUE, broken, emulator, next, plan, started};
+use super::bench::{DEAD_LETTERS, QUEUE, TIMEOUT, broken, emulator, next, plan, started};
 
-/// A queue with room for its message, and for no copy of it.
+/// Starts an emulator with a queue that has room for its message, but not for a copy.
 async fn full(builder: redrive_servicebus_emulator::Builder) -> Result<Emulator, BoxError> {
     let mut settings = Settings::default();
     settings.max_size = 3000;
@@ -54,7 +54,7 @@ async fn an_exceeded_quota_is_named_by_rest() -> Result<(), BoxError> {
     refused_retry(&emulator.http_connection_string().ok_or("no HTTP")?, options).await
 }
 
-/// Nothing can be stored in a queue at its quota, and only its consumer makes room.
+/// Nothing can be stored in a queue at its quota. Only its consumer makes room.
 #[tokio::test]
 async fn a_queue_at_its_quota_does_not_stop_its_consumer() -> Result<(), BoxError> {
     for transactions in [Transactions::Auto, Transactions::Off] {
@@ -78,7 +78,7 @@ async fn a_queue_at_its_quota_does_not_stop_its_consumer() -> Result<(), BoxErro
         let transport = options.connect(&emulator.connection_string()).await?;
         let waits = [Duration::from_millis(100); 2];
         let runner = Consumer::new(transport).concurrency(2).with_dead_letter_backoff(waits).handler(handler);
-        let report = timeout(PATIENCE, runner.run_until(emptied)).await??;
+        let report = timeout(TIMEOUT, runner.run_until(emptied)).await??;
         assert_eq!(
             (report.acknowledged, report.dead_lettered),
             (published, 0),
@@ -88,7 +88,7 @@ async fn a_queue_at_its_quota_does_not_stop_its_consumer() -> Result<(), BoxErro
     Ok(())
 }
 
-/// Sends a message whose properties fill what Service Bus allows: nothing can be added to it.
+/// Sends a message whose properties have the largest size that Service Bus allows, so that nothing can be added.
 async fn publish_filled(publisher: &ServiceBus, id: &str) -> Result<(), BoxError> {
     for spare in (40..400).step_by(4) {
         let message = Message::new("body").with_id(id);
@@ -117,7 +117,7 @@ async fn a_message_whose_properties_are_full_is_dead_lettered_without_words() ->
     let emptied = async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
     let runner = Consumer::new(transport).with_dead_letter_backoff([Duration::ZERO]).handler(handler);
-    let report = timeout(PATIENCE, runner.run_until(emptied)).await??;
+    let report = timeout(TIMEOUT, runner.run_until(emptied)).await??;
     assert_eq!(report.acknowledged, 2, "{report:?}");
     let dead = emulator.entity(DEAD_LETTERS)?.messages();
     assert_eq!(dead.len(), 1);
@@ -133,7 +133,7 @@ async fn a_message_whose_properties_are_full_is_dead_lettered_without_words() ->
 async fn what_fits_no_longer_is_said_shorter() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
-    // Room for a reason, and for no long description.
+    // There is room for a reason, but not for a long description.
     let message = Message::new("").with_id("a").with_header("filling", "x".repeat(61 * 1024));
     transport.publish(message).await?;
     let Received { delivery, receipt, .. } = next(&transport).await;
@@ -163,7 +163,7 @@ async fn a_delivery_count_that_leaves_no_hand_out_for_the_handler_is_refused() -
         }
         let transport = options.connect(&emulator.connection_string()).await?;
         let runner = Consumer::new(transport).with_dead_letter_backoff([]).handler(handler);
-        let refused = timeout(PATIENCE, runner.run_until(std::future::pending())).await?;
+        let refused = timeout(TIMEOUT, runner.run_until(std::future::pending())).await?;
         let said = refused.expect_err("innocents would be shelved").to_string();
         assert!(said.contains("MaxDeliveryCount") && said.contains('3'), "{count}: {said}");
     }
@@ -171,6 +171,6 @@ async fn a_delivery_count_that_leaves_no_hand_out_for_the_handler_is_refused() -
     let runner = Consumer::new(transport).with_dead_letter_backoff([]).handler(handler);
     let handle = runner.handle();
     let started = async move { drop(handle.wait_for_health(Health::is_ready).await) };
-    timeout(PATIENCE, runner.run_until(started)).await??;
+    timeout(TIMEOUT, runner.run_until(started)).await??;
     Ok(())
 }

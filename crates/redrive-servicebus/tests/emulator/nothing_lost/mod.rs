@@ -1,4 +1,4 @@
-//! What attacks from outside found, and must not be found again: each a message lost, shelved or handled wrongly.
+//! Regression tests: each case once lost, dead-lettered or handled a message wrongly.
 
 mod bench;
 mod copies;

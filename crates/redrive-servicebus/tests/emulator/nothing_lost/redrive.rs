@@ -1,4 +1,5 @@
-//! Working through a shelf: own locks are renewed, a lost one is no end, and one message that cannot be carried stops no others.
+//! Tests of redriving a shelf: locks are renewed, a lost lock does not end the work, and one message that cannot be sent does not
+//! stop the others.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ async fn a_redrive_outlives_the_locks_of_what_it_holds() -> Result<(), BoxError>
     settings.lock_duration = Duration::from_secs(2);
     let emulator = emulator(settings).await?;
     let transport = dead_lettered(&emulator.connection_string(), ServiceBus::options(QUEUE), 30).await?;
-    // Longer in all than a lock.
+    // Longer in total than a lock.
     let slow = Effect::DelayReply(Duration::from_millis(150));
     emulator.inject(Fault::new(Step::Commit, slow).times(u32::MAX));
     let redriven = transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?;
@@ -60,7 +61,7 @@ async fn a_redrive_goes_on_after_lost_locks() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A lock that is taken for lost may still be held: by our clock it ran out, by the broker's it did not.
+/// A lock that seems lost may still be valid: it expired by the local clock, but not by the clock of the broker.
 #[tokio::test]
 async fn a_message_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
@@ -72,7 +73,7 @@ async fn a_message_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), Bo
     Ok(())
 }
 
-/// The same of a delivery that is retried.
+/// The same holds for a delivery that is retried.
 #[tokio::test]
 async fn a_delivery_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
@@ -150,7 +151,7 @@ async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), B
     Ok(())
 }
 
-/// Nobody can send to a dead-letter queue. What is edited there is sent back at once, and only a queue of its own is written to.
+/// Nobody can send to a dead-letter queue. An edited message is sent back at once; only a separate queue can be written to.
 #[tokio::test]
 async fn an_edited_message_rests_only_where_one_can_send() -> Result<(), BoxError> {
     let builder = Emulator::builder().queue(QUEUE, Settings::default()).queue("parked", Settings::default());

@@ -1,4 +1,4 @@
-//! What a report and the pages of a shelf say of entries that were not done, or not seen.
+//! Tests of reports and pages for entries that were not processed or could not be read.
 
 use redrive_core::{
     BoxError, Disposition, EntryOutcome, Message, Selection, Shelf, ShelfReport, Shelves as _, Transport as _,
@@ -12,7 +12,7 @@ fn refused(step: Step, entity: &str, condition: &str) -> Fault {
     Fault::new(step, Effect::Refuse { condition: condition.to_owned() }).on(entity)
 }
 
-/// The shelves of a queue on whose dead-letter shelf these rest.
+/// Returns the shelves of a queue whose dead-letter shelf holds these messages.
 async fn shelves_with(
     address: &str,
     options: Options,
@@ -27,7 +27,7 @@ async fn shelves_with(
     Ok(options.connect(address).await?.shelves())
 }
 
-/// What the report says of the entry with this id.
+/// Returns the outcome of the entry with this id.
 fn said_of<'a>(report: &'a ShelfReport, id: &str) -> Result<String, &'a ShelfReport> {
     let entry = report.entries.iter().find(|entry| entry.id.as_deref() == Some(id)).ok_or(report)?;
     match &entry.outcome {
@@ -41,7 +41,8 @@ async fn of_an_entry_that_comes_no_more_its_stored_copy_is_reported() -> Result<
     let emulator = emulator(Settings::default()).await?;
     let options = ServiceBus::options(QUEUE).transactions(Transactions::Off);
     let shelves = shelves_with(&emulator.connection_string(), options, &["a", "b"]).await?;
-    // The copy of "a" is stored, its lock is said to be lost, and before it comes again that of "b" is refused for all.
+    // The copy of "a" is stored and its lock is reported as lost. Before "a" is redelivered, the copy of "b" fails with an error
+    // that ends the work.
     emulator.inject(refused(Step::Request, DEAD_LETTERS, "com.microsoft:message-lock-lost").after(2));
     emulator.inject(refused(Step::Send, QUEUE, "com.microsoft:server-busy").after(1));
     let report = shelves.redrive(Shelf::DeadLetter, &Selection::All).await?;
@@ -63,7 +64,7 @@ mod by_rest {
     use super::*;
 
     const DEAD: &str = "dead";
-    /// This many can be reached by REST.
+    /// The most messages that REST reaches.
     const HELD: usize = 1000;
 
     async fn dead_letters() -> Result<(Emulator, String, Options), BoxError> {
@@ -83,7 +84,7 @@ mod by_rest {
         let all = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries;
         let named = Selection::handles(all.into_iter().map(|entry| entry.handle));
         for which in [Selection::All, named] {
-            // By the broker its lock is held: it is not handed out again.
+            // The broker still holds its lock, and does not deliver it again.
             emulator.inject(refused(Step::Settle, DEAD, "com.microsoft:message-lock-lost"));
             let report = shelves.redrive(Shelf::DeadLetter, &which).await?;
             let said = said_of(&report, "a").map_err(|report| format!("{report:?}"))?;
@@ -93,7 +94,7 @@ mod by_rest {
         Ok(())
     }
 
-    /// More than can be reached.
+    /// More messages than REST reaches.
     async fn overfull() -> Result<(Emulator, ServiceBusShelves), BoxError> {
         let (emulator, address, options) = dead_letters().await?;
         let by_amqp = ServiceBus::connect(&emulator.connection_string(), DEAD).await?;

@@ -1,4 +1,4 @@
-//! What goes wrong: locks, connections, answers.
+//! Tests of faults in sessions: locks, connections, answers.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn a_link_that_is_detached_is_followed_by_another() -> Result<(), BoxError
 #[tokio::test]
 async fn the_lock_of_a_session_is_renewed_for_as_long_as_it_takes() -> Result<(), BoxError> {
     let mut settings = sessions();
-    // Renewed after half of it, and so it outlives a stall of the other half.
+    // The lock is renewed after half of its duration, so it survives a stall of the other half.
     settings.lock_duration = Duration::from_secs(20);
     let emulator = emulator(settings).await?;
     let transport = started(&emulator, concurrent(2)).await?;

@@ -1,4 +1,4 @@
-//! Entities that require sessions: order, sharing, locks, and what people write.
+//! Tests of entities that require sessions: order, sharing, locks, and configuration.
 
 mod faults;
 mod order;

@@ -1,4 +1,4 @@
-//! What comes after what.
+//! Tests of the order of messages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ async fn what_is_given_back_comes_first_again() -> Result<(), BoxError> {
     settle(&transport, received.receipt, Settlement::Release).await?;
     let received = next_is(&transport, "a1", 1).await;
     assert_eq!(received.delivery.broker_delivery_count(), 1, "giving back is not counted");
-    // Dropped by a thread that knows no runtime.
+    // Dropped by a thread without a runtime.
     std::thread::spawn(move || drop(received)).join().expect("dropping does not panic");
     let received = next_is(&transport, "a1", 1).await;
     assert_eq!(received.delivery.broker_delivery_count(), 2, "a dropped receipt is");
@@ -105,10 +105,10 @@ async fn what_never_comes_to_its_end_is_dead_lettered_by_the_broker_with_its_sto
     Ok(())
 }
 
-/// What each session has seen, by the handler's own account.
+/// The messages of each session, as the handler recorded them.
 type Seen = Arc<Mutex<HashMap<String, Vec<String>>>>;
 
-/// Answers how often it was seen.
+/// Records a message, and returns how often it was handled.
 fn note(seen: &Seen, id: &str) -> usize {
     let mut seen = seen.lock().expect("nobody panics");
     let session = seen.entry(id[..1].to_owned()).or_default();

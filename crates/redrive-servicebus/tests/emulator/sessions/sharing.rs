@@ -1,4 +1,4 @@
-//! Several sessions, and several who consume them.
+//! Tests of several sessions and several consumers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::steps::{
     retry, sessions, started, view, with,
 };
 
-/// Locks that do not run out while one waits for a session to be let go.
+/// Settings whose locks do not expire while a test waits until a session is released.
 fn held_for_long() -> Settings {
     let mut settings = sessions();
     settings.lock_duration = Duration::from_secs(300);
@@ -128,7 +128,7 @@ async fn a_pause_lets_go_what_is_not_in_hand() -> Result<(), BoxError> {
     publish(&paused, &["a1", "b1"]).await?;
     let a1 = next_is(&paused, "a1", 1).await;
     complete_is(&paused, "b1", 1).await?;
-    // Time enough to ask for the next message of b.
+    // Enough time to request the next message of b.
     nothing_comes(&paused).await;
     paused.pause().await?;
     assert!(paused.receive().await?.is_none());
@@ -178,7 +178,7 @@ async fn a_refusal_at_once_is_followed_by_another_try() -> Result<(), BoxError> 
     let emulator = emulator(sessions()).await?;
     let transport = concurrent(1).connect(&emulator.connection_string()).await?;
     publish(&transport, &["a1", "a2"]).await?;
-    // The first one is the look at the start.
+    // The first one is the check at the start.
     for condition in ["com.microsoft:timeout", "com.microsoft:server-busy"] {
         let refusal = Effect::Refuse { condition: condition.to_owned() };
         emulator.inject(Fault::new(Step::Attach, refusal).on(QUEUE).after(1).times(2));

@@ -1,4 +1,4 @@
-//! What is set aside of a session, and how it gets back.
+//! Tests of dead-lettered and redriven messages of sessions.
 
 use redrive_core::{BoxError, Disposition, Selection, Shelf, Shelves};
 use redrive_servicebus_emulator::{Emulator, Settings};

@@ -1,4 +1,4 @@
-//! What is refused at the start, and in which words.
+//! Tests of what the start refuses, and of its errors.
 
 use redrive_core::{BoxError, TransportErrorKind};
 use redrive_servicebus::ServiceBus;
@@ -33,7 +33,7 @@ async fn an_entity_that_is_missing_is_named() -> Result<(), BoxError> {
     let options = ServiceBus::options("nobody").sessions(redrive_servicebus::Sessions::concurrent(2));
     let error = started(&emulator, options).await.expect_err("there is none").to_string();
     assert!(error.contains("`nobody`"), "{error}");
-    // The look did no harm to another one.
+    // The check did not disturb the other transport.
     let transport = started(&emulator, concurrent(2)).await?;
     publish(&transport, &["a1"]).await?;
     complete_is(&transport, "a1", 1).await

@@ -1,4 +1,4 @@
-//! The steps that the tests are made of.
+//! The steps of the tests.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
-/// How long anything may take to arrive.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// How long nothing must arrive where nothing may. Too short can only hide a fault.
+/// The longest time that a message may take to arrive.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+/// The time in which no message may arrive. A shorter time can only hide a fault.
 const QUIET: Duration = Duration::from_millis(200);
 /// A wait that no test waits for.
 pub(crate) const FAR: Duration = Duration::from_secs(240);
@@ -29,19 +29,19 @@ pub(crate) async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
     Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
 }
 
-/// Up to this many sessions, in the order of their oldest messages. Each is kept: which one follows does not depend on how long
-/// this machine takes to hand out the next message of one.
+/// Returns options for up to this many sessions, in the order of their oldest messages. Each session is kept, so that the order
+/// does not depend on how long the machine takes to deliver the next message of a session.
 pub(crate) fn concurrent(count: u32) -> Options {
     with(Sessions::concurrent(count).accepting(1).idle(FAR))
 }
 
-/// The same, with sessions that are soon let go. Where this machine stalls, also one that has more messages.
+/// Returns the same options with a short idle time. If the machine stalls, a session that has more messages is released too.
 pub(crate) fn in_turns(count: u32) -> Options {
     with(Sessions::concurrent(count).accepting(1).idle(Duration::from_millis(50)))
 }
 
 pub(crate) fn with(sessions: Sessions) -> Options {
-    ServiceBus::options(QUEUE).sessions(sessions).max_wait_time(PATIENCE)
+    ServiceBus::options(QUEUE).sessions(sessions).max_wait_time(TIMEOUT)
 }
 
 pub(crate) async fn started(emulator: &Emulator, options: Options) -> Result<Started<ServiceBus>, BoxError> {
@@ -66,7 +66,7 @@ pub(crate) fn message(id: &str) -> Message {
 }
 
 pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn next_is(transport: &Started<ServiceBus>, id: &str, attempt: 
     received
 }
 
-/// The next one, which must be this one, and completes it.
+/// Receives the next delivery, which must have this id, and completes it.
 pub(crate) async fn complete_is(
     transport: &Started<ServiceBus>,
     id: &str,
@@ -101,12 +101,12 @@ pub(crate) async fn settle(
     Ok(transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?)
 }
 
-/// Waits until the transport tells that this is no longer in flight.
+/// Waits until the transport signals that this delivery is no longer in flight.
 pub(crate) async fn until_lost(transport: &Started<ServiceBus>, receipt: &Receipt) {
-    timeout(PATIENCE, transport.lost(receipt)).await.expect("the loss is told in time");
+    timeout(TIMEOUT, transport.lost(receipt)).await.expect("the loss is told in time");
 }
 
-/// Settles, which must be answered with the loss of the delivery.
+/// Settles a delivery, which must fail because the delivery is lost.
 pub(crate) async fn settle_is_lost(
     transport: &Started<ServiceBus>,
     receipt: Receipt,
@@ -124,7 +124,7 @@ pub(crate) async fn complete(
     settle(transport, received.receipt, Settlement::Complete).await
 }
 
-/// Lets it come again after this wait.
+/// Retries a delivery after this wait.
 pub(crate) async fn retry(
     transport: &Started<ServiceBus>,
     received: Received<Receipt>,
