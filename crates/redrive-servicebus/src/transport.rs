@@ -40,8 +40,8 @@ use crate::wire::SettleAs;
 /// # Ok(()) }
 /// ```
 ///
-/// Entities, counters, costs and limits: [the page on Service
-/// Bus](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md).
+/// Entities, counters, costs and limits:
+/// [the page on Service Bus](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md).
 #[derive(Debug)]
 pub struct ServiceBus {
     shared: Arc<Shared>,
@@ -133,7 +133,7 @@ impl ServiceBus {
         self.inbox.end();
         for intake in self.take_intakes() {
             intake.abort();
-            // The task releases its links when it ends.
+            // Its links and sessions are dropped when the task has ended.
             let _ = intake.await;
         }
         self.keeper.abort();
@@ -149,7 +149,7 @@ impl ServiceBus {
         std::mem::take(&mut *self.intakes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts the tasks that take deliveries.
+    /// Starts the tasks that receive deliveries.
     fn start_intakes(&self, max_wait_time: Option<Duration>) {
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
         for entity in self.shared.options.sources() {

@@ -1,5 +1,5 @@
-//! Converts messages of Service Bus to messages of redrive and back: [the
-//! table](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#messages).
+//! Converts messages of Service Bus to messages of redrive and back:
+//! [the table](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#messages).
 
 mod annotations;
 pub(crate) mod body;

@@ -9,7 +9,7 @@ use crate::connection::ReconnectingConnection;
 use crate::error::{Refusal, WireError};
 use crate::wire::{SettleAs, SettleKind};
 
-/// One request settles up to 100 messages, and up to 4 requests run at the same time.
+/// The limits of the batches: 100 messages in one request, and 4 requests at the same time.
 const LIMITS: BatchLimits = BatchLimits { lanes: 4, beside: 1, items: 100, bytes: usize::MAX };
 
 /// Completes and abandons messages without changing their properties.

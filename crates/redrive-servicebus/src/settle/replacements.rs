@@ -11,8 +11,8 @@ use crate::connection::ReconnectingConnection;
 use crate::error::{Refusal, WireError};
 use crate::wire::{ReplaceOp, SettleAs};
 
-/// One transaction replaces up to 20 messages, and up to 4 transactions run at the same time. Service Bus allows 100 operations
-/// in one, but smaller ones finish sooner. A transaction for one message costs four round trips.
+/// The limits of the batches: 20 messages in one transaction, and 4 transactions at the same time. Service Bus allows 100
+/// operations in one, but smaller ones finish sooner. A transaction for one message costs four round trips.
 const LIMITS: BatchLimits = BatchLimits { lanes: 4, beside: 1, items: 20, bytes: usize::MAX };
 
 /// Stores copies and completes their originals.

@@ -17,7 +17,7 @@ impl SeenEntry {
         let by_redrive = incoming.is_dead_lettered_by_redrive();
         shelved.shelved_at = match place.marks {
             Marks::Unused | Marks::Trusted => incoming.enqueued_at,
-            // For a message in a dead-letter queue the broker reports when it came into its first queue.
+            // The enqueue time of a dead-lettered message is the time when it came into its original queue.
             Marks::Unverified => shelved.history.last_failed_at.filter(|_| by_redrive),
         };
         shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);

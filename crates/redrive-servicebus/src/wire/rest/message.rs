@@ -1,5 +1,5 @@
-//! Converts messages to HTTP headers and bodies and back: [the
-//! table](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest).
+//! Converts messages to HTTP headers and bodies and back:
+//! [the table](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest).
 
 use std::time::{Duration, SystemTime};
 

@@ -1,8 +1,8 @@
 //! Receives messages by polling. Each request waits for one message. There is one request while no messages come, and more, up to
 //! the demand, once they do.
 //!
-//! No request is cancelled, because it may have locked a message. A message that arrives when nobody wants it is kept for the
-//! next receiver, and given back when the connection closes.
+//! No request is cancelled before the connection ends, because it may have locked a message. A message that arrives when the
+//! receiver has ended is kept for the next one, and given back when the connection closes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
