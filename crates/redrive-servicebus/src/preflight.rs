@@ -11,9 +11,9 @@ use crate::topology;
 pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline, TransportError> {
     let mut found = outline(&shared.options, needs);
     // REST can check an entity only by locking one of its messages, which counts a delivery.
-    let looked_at =
+    let checked =
         if shared.options.protocol() == Protocol::Amqp { shared.options.sources() } else { Vec::new() };
-    for entity in looked_at {
+    for entity in checked {
         match topology::verify_entity(shared, &entity.path()).await {
             Ok(()) => {}
             Err(error) if error.kind() == TransportErrorKind::Unreachable => return Err(error),

@@ -60,16 +60,16 @@ impl Address {
         credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
     ) -> Result<Self, TransportError> {
         let refused = |what: &str| {
-            let said = format!(
+            let text = format!(
                 "`{namespace}` is not a namespace: {what}; it looks like `NAMESPACE.servicebus.windows.net`"
             );
-            TransportError::new(TransportErrorKind::Other, said)
+            TransportError::new(TransportErrorKind::Other, text)
         };
         // A connection string is not repeated in the error, because it contains a key.
         if namespace.contains(['=', ';']) {
-            let said = "a connection string is not a namespace: pass the host name, as `NAMESPACE.servicebus.windows.net`, \
+            let text = "a connection string is not a namespace: pass the host name, as `NAMESPACE.servicebus.windows.net`, \
                         or pass the connection string to `Options::connect`";
-            return Err(TransportError::new(TransportErrorKind::Other, said));
+            return Err(TransportError::new(TransportErrorKind::Other, text));
         }
         let host = namespace.strip_prefix("sb://").unwrap_or(namespace);
         if host.contains("://") {

@@ -120,12 +120,12 @@ mod entra {
 
     /// Requests a token from an identity.
     pub(super) async fn token(credential: &dyn TokenCredential, now: SystemTime) -> Result<Token, WireError> {
-        let asked = timeout(IDENTITY_WAIT, credential.get_token(&[SCOPE], None)).await;
-        let given = asked
+        let answer = timeout(IDENTITY_WAIT, credential.get_token(&[SCOPE], None)).await;
+        let token = answer
             .map_err(|_| no_token(&format!("it did not answer within {IDENTITY_WAIT:?}")))?
             .map_err(|error| no_token(&redrive_core::redact(&error.to_string())))?;
-        let expires = SystemTime::from(given.expires_on);
-        Ok(Token { text: given.token.secret().to_owned(), kind: JWT, renew_at: Some(renew_at(now, expires)) })
+        let expires = SystemTime::from(token.expires_on);
+        Ok(Token { text: token.token.secret().to_owned(), kind: JWT, renew_at: Some(renew_at(now, expires)) })
     }
 
     /// Returns the time after half of the remaining lifetime. An identity may return the same token until shortly before it

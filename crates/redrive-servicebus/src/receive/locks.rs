@@ -75,13 +75,13 @@ impl RenewedLock {
     }
 
     /// Returns true if the lock must be renewed and no request for it is running.
-    fn waits_to_be_renewed(&self) -> bool {
+    fn needs_renewal(&self) -> bool {
         !self.renewing && self.renew_at < self.renew_until
     }
 
     /// Returns the time of the next action for this lock.
     fn due_at(&self) -> Instant {
-        if self.waits_to_be_renewed() { self.renew_at } else { self.expires_at }
+        if self.needs_renewal() { self.renew_at } else { self.expires_at }
     }
 }
 
@@ -170,7 +170,7 @@ impl Locks {
             let soon = now + (held.expires_at - now) / 8;
             if held.expires_at <= now {
                 expired.push(*lock);
-            } else if held.waits_to_be_renewed() && held.renew_at <= soon {
+            } else if held.needs_renewal() && held.renew_at <= soon {
                 held.renewing = true;
                 due.entry(Arc::clone(&held.entity)).or_default().push(*lock);
             }

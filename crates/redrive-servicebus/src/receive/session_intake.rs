@@ -95,13 +95,13 @@ impl SessionIntake {
         }
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_active(&self) -> bool {
         matches!(self.source.wish(), Wish::Deliveries(limit) if self.number < limit)
     }
 
     /// Accepts a session and holds it for as long as it has messages.
     async fn take(&mut self, limit: u32) -> Result<(), WireError> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let mut wishes = self.source.wishes();
         let (connection, path) =
             (Arc::clone(&self.consumed.shared.connection), Arc::clone(&self.consumed.path));
@@ -125,7 +125,7 @@ impl SessionIntake {
                 self.hold(wire, accepted, turn).await
             }
             // No session is free. The broker should have waited before it answered that.
-            None if asked.elapsed() < wait / 2 => Err(WireError::new(
+            None if requested_at.elapsed() < wait / 2 => Err(WireError::new(
                 Refusal::NoSession,
                 "no session was free, and the broker did not wait for one",
             )),
@@ -198,7 +198,7 @@ impl SessionIntake {
                     phase = self.after(&follow_up, receiver).await?;
                 }
                 () = sleep_until(until), if waits => match phase {
-                    Phase::Resting(_) if self.goes_on() => phase = self.request(receiver, self.sessions.idle).await?,
+                    Phase::Resting(_) if self.is_active() => phase = self.request(receiver, self.sessions.idle).await?,
                     _ => return Ok(()),
                 },
                 () = wire.ended() => return Err(WireError::interrupted("the connection ended")),
@@ -215,7 +215,7 @@ impl SessionIntake {
     async fn after(&self, follow_up: &FollowUp, receiver: &mut dyn WireReceiver) -> Result<Phase, WireError> {
         match follow_up.rest_until {
             Some(until) => Ok(Phase::Resting(until)),
-            None if self.goes_on() => self.request(receiver, self.sessions.idle).await,
+            None if self.is_active() => self.request(receiver, self.sessions.idle).await,
             // The session is released at once.
             None => Ok(Phase::Resting(Instant::now())),
         }

@@ -200,10 +200,10 @@ async fn replace(
     match receipt.locked.shared.replacements.replace(op).await {
         Ok(()) => done(receipt, Ok(())).await,
         Err(ReplaceError { error, copy_stored: true }) => {
-            let said =
+            let error =
                 error.into_error(&format!("completing a copied message of `{}`", receipt.locked.entity));
             receipt.settled();
-            Err(SettleError::lost_after_copy(said))
+            Err(SettleError::lost_after_copy(error))
         }
         Err(ReplaceError { error, copy_stored: false }) => {
             debug!(entity = %receipt.locked.entity, %error, "a copy was not stored");
@@ -232,14 +232,14 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
                     receipt.locked.handle.release(&receipt.locked.tag).await;
                 }
             }
-            let said = lost(&receipt);
+            let error = lost(&receipt);
             receipt.settled();
-            Err(SettleError::lost(said))
+            Err(SettleError::lost(error))
         }
         // The settlement may have been carried out: a second attempt then fails with a lost lock.
         Err(error) => {
-            let said = error.into_error(&format!("settling a message of `{}`", receipt.locked.entity));
-            Err(SettleError::held(said, receipt))
+            let error = error.into_error(&format!("settling a message of `{}`", receipt.locked.entity));
+            Err(SettleError::held(error, receipt))
         }
     }
 }
@@ -251,8 +251,8 @@ fn not_stored(error: WireError, target: &str) -> TransportError {
         Refusal::QuotaExceeded => TransportErrorKind::Full,
         _ => TransportErrorKind::NotStored,
     };
-    let said = error.into_error(&format!("storing a copy in `{target}`")).to_string();
-    TransportError::new(kind, said)
+    let text = error.into_error(&format!("storing a copy in `{target}`")).to_string();
+    TransportError::new(kind, text)
 }
 
 fn lost(receipt: &Receipt) -> TransportError {

@@ -47,8 +47,8 @@ impl ShelfMessage {
 impl RenewedLocks {
     pub(super) fn start(connection: &Arc<ReconnectingConnection>, place: &str) -> Self {
         let (locks, connection) = (Arc::<Locks>::default(), Arc::clone(connection));
-        let kept = Arc::clone(&locks);
-        let keeper = tokio::spawn(async move { kept.keep(&connection).await });
+        let renewed = Arc::clone(&locks);
+        let keeper = tokio::spawn(async move { renewed.keep(&connection).await });
         Self { locks, place: place.into(), keeper }
     }
 
@@ -59,8 +59,8 @@ impl RenewedLocks {
         let until = incoming.ok().and_then(|incoming| incoming.locked_until);
         let tag = arrived.tag.clone();
         let lost = Arc::<LossSignal>::default();
-        let way_back = (tag, handle, Arc::clone(&lost));
-        let held = RenewedLock::new(Arc::clone(&self.place), way_back, number, until, MAX_LOCK_RENEWAL);
+        let give_back = (tag, handle, Arc::clone(&lost));
+        let held = RenewedLock::new(Arc::clone(&self.place), give_back, number, until, MAX_LOCK_RENEWAL);
         if number > 0 {
             // The message was redelivered: an earlier lock of it is lost.
             self.locks.lose_earlier(&self.place, number);

@@ -157,9 +157,9 @@ impl AmqpConnection {
     /// Finds out why a link for sending was refused: the client library loses the reason, but reports it for a link for
     /// receiving.
     async fn refusal_of_sender(&self, target: &str) -> WireError {
-        let looked =
+        let attached =
             async { session::required(self.begin().await?, target, self.link_name("look")).await.map(drop) };
-        match timeout(OPEN_WAIT, looked).await {
+        match timeout(OPEN_WAIT, attached).await {
             Ok(Err(error)) if error.refusal != Refusal::Interrupted => error,
             _ => WireError::interrupted(format!("a link for sending to `{target}` was refused")),
         }

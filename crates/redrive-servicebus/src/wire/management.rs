@@ -39,9 +39,9 @@ pub(super) async fn settle(
     };
     let mut body = vec![("disposition-status", text(status)), ("lock-tokens", uuids(locks))];
     if let SettleKind::DeadLetter { reason, description } = &how.kind {
-        let said = [("deadletter-reason", reason), ("deadletter-description", description)];
-        let said = said.into_iter().filter(|(_, said)| !said.is_empty());
-        body.extend(said.map(|(name, said)| (name, text(said))));
+        let texts = [("deadletter-reason", reason), ("deadletter-description", description)];
+        let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+        body.extend(texts.map(|(name, value)| (name, text(value))));
     }
     if !how.properties.is_empty() {
         let properties = how.properties.iter();

@@ -84,8 +84,8 @@ pub(crate) fn post(error: PostError) -> WireError {
         PostError::MessageSizeExceeded(error) => WireError::new(Refusal::TooLarge, error.to_string()),
         // The client library returns this for a rejection that does not name the transaction. The link stays usable.
         PostError::IllegalDeliveryState => {
-            let said = "the broker refused the message within the transaction, and the client library hides the reason";
-            WireError::new(Refusal::Unexplained, said)
+            let text = "the broker refused the message within the transaction, and the client library hides the reason";
+            WireError::new(Refusal::Unexplained, text)
         }
         other => WireError::interrupted(other.to_string()),
     }

@@ -60,9 +60,9 @@ impl AmqpReceiver {
             .verify_incoming_target(false);
         builder.properties = properties;
         let receiver = builder.attach(session).await?;
-        let (found, said) = (receiver.source().clone(), receiver.properties(Clone::clone));
+        let (found, properties) = (receiver.source().clone(), receiver.properties(Clone::clone));
         let handle = Arc::new(LinkHandle { disposer: receiver.disposer(), live: AtomicBool::new(true) });
-        Ok((Self { receiver, handle }, found, said.unwrap_or_default()))
+        Ok((Self { receiver, handle }, found, properties.unwrap_or_default()))
     }
 
     fn arrived(

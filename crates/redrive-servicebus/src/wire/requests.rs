@@ -162,8 +162,8 @@ impl Reply {
         if (200..300).contains(&self.status) {
             return Ok(self);
         }
-        let said = format!("{} {} {}", self.status, self.condition, self.description);
-        Err(WireError::from_condition(&self.condition, Some(self.status), said))
+        let text = format!("{} {} {}", self.status, self.condition, self.description);
+        Err(WireError::from_condition(&self.condition, Some(self.status), text))
     }
 
     /// Takes a field of the body.

@@ -51,8 +51,8 @@ pub(super) async fn accept(
         }
     };
     let Some(id) = found.as_ref().and_then(session_id) else {
-        let said = "the broker accepted a session without naming it";
-        return Err(WireError::new(Refusal::Other, said));
+        let text = "the broker accepted a session without naming it";
+        return Err(WireError::new(Refusal::Other, text));
     };
     let locked_until = properties.get(&Symbol::from(LOCKED_UNTIL)).and_then(from_ticks);
     let reference = SessionRef { id: id.into(), link: link.into() };

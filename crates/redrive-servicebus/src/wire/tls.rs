@@ -22,8 +22,8 @@ pub(super) async fn connect(address: &Address, tcp: TcpStream) -> Result<TlsStre
     connector.connect(name, tcp).await.map_err(|error| {
         match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(rustls::Error::InvalidCertificate(why)) => {
-                let said = format!("the certificate of {host}:{port} is not valid: {why}");
-                WireError::new(Refusal::NotTrusted, said)
+                let text = format!("the certificate of {host}:{port} is not valid: {why}");
+                WireError::new(Refusal::NotTrusted, text)
             }
             _ => address.unreachable(&error),
         }
@@ -55,15 +55,15 @@ fn roots(more: Option<&str>) -> Result<RootCertStore, WireError> {
         }
     }
     if roots.is_empty() {
-        let said = "this machine has no root certificates: install `ca-certificates`";
-        return Err(WireError::new(Refusal::Other, said));
+        let text = "this machine has no root certificates: install `ca-certificates`";
+        return Err(WireError::new(Refusal::Other, text));
     }
     Ok(roots)
 }
 
 fn unreadable(why: &dyn std::fmt::Display) -> WireError {
-    let said = format!("the certificates given by `Options::ca_certificates` cannot be read: {why}");
-    WireError::new(Refusal::Other, said)
+    let text = format!("the certificates given by `Options::ca_certificates` cannot be read: {why}");
+    WireError::new(Refusal::Other, text)
 }
 
 #[cfg(test)]

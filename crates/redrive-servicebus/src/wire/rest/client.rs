@@ -75,13 +75,13 @@ impl Client {
             Verb::PeekLock { wait } => wait + ANSWER_WAIT,
             _ => ANSWER_WAIT,
         };
-        let asked = timeout(limit, async {
+        let response = timeout(limit, async {
             let answer = self.http.execute_request(&request).await?;
             let (status, headers, body) = answer.deconstruct();
             // Read as bytes: a body need not be text.
             Ok::<_, azure_core_rest::Error>((u16::from(status), headers, body.collect().await?))
         });
-        let (status, headers, body) = match asked.await {
+        let (status, headers, body) = match response.await {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(WireError::interrupted(with_causes(&error))),
             Err(_) => return Err(WireError::interrupted(format!("no answer within {limit:?}"))),
@@ -137,15 +137,15 @@ impl Answer {
     pub(super) fn of_lock(self) -> Result<(), WireError> {
         match self.status {
             200..300 => Ok(()),
-            404 | 410 => Err(WireError::new(Refusal::LockLost, self.said())),
+            404 | 410 => Err(WireError::new(Refusal::LockLost, self.error_text())),
             _ => Err(self.into_error()),
         }
     }
 
     /// Converts a response that is not a success.
     pub(super) fn into_error(self) -> WireError {
-        let said = self.said();
-        let lower = said.to_ascii_lowercase();
+        let text = self.error_text();
+        let lower = text.to_ascii_lowercase();
         let refusal = match self.status {
             401 => Refusal::Unauthorized,
             // The status 403 stands for a message that is too large, a full entity, and a missing right: the text distinguishes
@@ -161,10 +161,10 @@ impl Answer {
             408 | 500..600 => Refusal::Interrupted,
             _ => Refusal::Other,
         };
-        WireError::new(refusal, said)
+        WireError::new(refusal, text)
     }
 
-    fn said(&self) -> String {
+    fn error_text(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
         let detail = text.split_once("<Detail>").and_then(|(_, rest)| rest.split_once("</Detail>"));
         let text = detail.map_or(&*text, |(detail, _)| detail);
@@ -175,14 +175,14 @@ impl Answer {
 
 /// Formats an error of the client library with its causes, which say more. None of them contains the request.
 fn with_causes(error: &azure_core_rest::Error) -> String {
-    let mut said = error.to_string();
+    let mut full = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
+        if !full.contains(&text) {
+            full = format!("{full}: {text}");
         }
         cause = error.source();
     }
-    said
+    full
 }

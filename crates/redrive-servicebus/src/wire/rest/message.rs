@@ -121,14 +121,14 @@ pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
         },
     };
     let content_type = written.content_type.take().map(Symbol::into_inner);
-    let (content_type, odd) =
+    let (content_type, unusual_content_type) =
         content_type.map_or((None, None), |text| match is_plain(&text) && !text.is_empty() {
             true => (Some(text), None),
             false => (None, Some(text)),
         });
     // HTTP has no headers for these fields, or its headers have another meaning.
-    let of_ours = [
-        (carried::CONTENT_TYPE, odd.map(SimpleValue::String)),
+    let lacking_in_http = [
+        (carried::CONTENT_TYPE, unusual_content_type.map(SimpleValue::String)),
         (
             carried::CONTENT_ENCODING,
             written.content_encoding.take().map(|encoding| SimpleValue::String(encoding.into_inner())),
@@ -136,7 +136,7 @@ pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
         (carried::TIMESTAMP, written.creation_time.take().map(SimpleValue::Timestamp)),
         (carried::USER_ID, written.user_id.take().map(SimpleValue::Binary)),
     ];
-    for (name, value) in of_ours {
+    for (name, value) in lacking_in_http {
         if let Some(value) = value {
             properties.insert(name.to_owned(), value);
         }
@@ -161,11 +161,11 @@ pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<PeekLocked> {
     let broker = BrokerProperties::read(&take("brokerproperties").unwrap_or_default());
     let location = take("location").unwrap_or_default();
     let content_type = take("content-type").filter(|text| !text.starts_with(NO_CONTENT_TYPE));
-    let said_at = take("date").and_then(|text| time(&text));
+    let response_time = take("date").and_then(|text| time(&text));
     let (number, lock) = of_location(&location);
     let lock = broker.lock().or(lock)?;
     let sequence_number = broker.number("SequenceNumber").or(number)?;
-    let lasts = lasts(broker.time("LockedUntilUtc"), said_at.unwrap_or(now));
+    let lasts = lasts(broker.time("LockedUntilUtc"), response_time.unwrap_or(now));
     let mut annotations = OrderedMap::new();
     let mut annotate = |name: &str, value| {
         annotations.insert(OwnedKey::Symbol(Symbol::from(name)), value);
@@ -288,8 +288,9 @@ fn of_location(location: &str) -> (Option<i64>, Option<Uuid>) {
 }
 
 /// Returns the duration of a lock. It uses only the broker's clock if the response has its time.
-fn lasts(until: Option<SystemTime>, said_at: SystemTime) -> Duration {
-    let lasts = until.and_then(|until| until.duration_since(said_at).ok()).unwrap_or(ASSUMED_LOCK_DURATION);
+fn lasts(until: Option<SystemTime>, response_time: SystemTime) -> Duration {
+    let lasts =
+        until.and_then(|until| until.duration_since(response_time).ok()).unwrap_or(ASSUMED_LOCK_DURATION);
     lasts.saturating_sub(ROUNDING).max(Duration::from_millis(500))
 }
 

@@ -85,12 +85,12 @@ impl Rest {
 impl Inner {
     /// Locks the next message, and waits for one.
     async fn peek_lock(&self, source: &str, wait: Duration) -> Result<Option<Arrived>, WireError> {
-        let asked = self.ask(source, Verb::PeekLock { wait }).await?;
+        let answer = self.ask(source, Verb::PeekLock { wait }).await?;
         // The client library treats 401 and 204 as successes too, but only 201 contains a message.
-        match asked.status {
-            201 => Ok(self.locked(source, asked)),
+        match answer.status {
+            201 => Ok(self.locked(source, answer)),
             204 => Ok(None),
-            _ => Err(asked.into_error()),
+            _ => Err(answer.into_error()),
         }
     }
 
