@@ -1,4 +1,4 @@
-//! Requests that come together go together.
+//! Groups concurrent requests into batches.
 
 use std::fmt;
 use std::hash::Hash;
@@ -9,35 +9,36 @@ use tokio::sync::oneshot;
 
 use crate::lanes::{BatchLimits, Lanes};
 
-/// What a [`Batcher`] does with a batch.
+/// Processes the batches of a [`Batcher`].
 pub trait BatchWorker: Send + Sync + 'static {
-    /// What goes together has the same key, for example its target.
+    /// The key of a batch, for example the target. Only items with the same key share a batch.
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
     /// One request.
     type Item: Send + 'static;
-    /// What its asker learns.
+    /// The result of one item.
     type Answer: Send + 'static;
 
-    /// How much goes together.
+    /// Returns the limits of the batches of each key.
     fn limits(&self) -> BatchLimits;
 
-    /// How many bytes an item counts. Default: 0, where only the number of items counts.
+    /// Returns the size of an item in bytes, for [`BatchLimits::bytes`]. Default: 0, so that only the number of items counts.
     fn size(&self, item: &Self::Item) -> usize {
         let _ = item;
         0
     }
 
-    /// Carries a batch out: one answer for each item, in their order. An item is carried out also when its asker has stopped
-    /// waiting.
+    /// Processes a batch. Returns one answer for each item, in the same order. Items whose callers have stopped waiting are
+    /// processed too.
     fn work(&self, key: &Self::Key, items: Vec<Self::Item>)
     -> impl Future<Output = Vec<Self::Answer>> + Send;
 }
 
-/// Takes requests one by one and carries them out in batches: whatever is asked for while a batch is on its way goes into the
-/// next. A request alone waits for nobody. Clones share the lanes.
+/// Accepts single requests and processes them in batches: requests that arrive while a batch is being processed form the next
+/// one. A single request is processed at once. Clones share the batches.
 ///
-/// [`tell`](Self::tell) may be called where no runtime is: with it a receipt that is dropped goes [back](crate::GiveBack). A
-/// transport that is made outside of a runtime makes its batcher when it is opened.
+/// [`submit`](Self::submit) works outside of a runtime, so that a dropped receipt can [give its delivery back](crate::GiveBack).
+/// [`new`](Self::new) needs a runtime: if a transport can be created outside of one, create the batcher in
+/// [`open`](redrive_core::Transport::open).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -48,23 +49,23 @@ pub trait BatchWorker: Send + Sync + 'static {
 ///
 /// impl BatchWorker for Acknowledge {
 ///     type Key = &'static str; // the queue
-///     type Item = u64;         // the number of a delivery
+///     type Item = u64;         // the delivery tag
 ///     type Answer = Result<(), String>;
 ///
 ///     fn limits(&self) -> BatchLimits {
 ///         BatchLimits { lanes: 1, beside: 1, items: 100, bytes: usize::MAX }
 ///     }
 ///
-///     async fn work(&self, queue: &&'static str, numbers: Vec<u64>) -> Vec<Result<(), String>> {
-///         // One request to the broker, and its answer for each:
-///         numbers.iter().map(|number| if *number > 0 { Ok(()) } else { Err(format!("{queue} has no 0")) }).collect()
+///     async fn work(&self, queue: &&'static str, tags: Vec<u64>) -> Vec<Result<(), String>> {
+///         // One request to the broker, which answers for each item:
+///         tags.iter().map(|tag| if *tag > 0 { Ok(()) } else { Err(format!("{queue} has no 0")) }).collect()
 ///     }
 /// }
 ///
 /// let acknowledge = Batcher::new(Acknowledge);
-/// assert_eq!(acknowledge.ask(&"orders", 7).await, Some(Ok(())));
-/// assert_eq!(acknowledge.ask(&"orders", 0).await, Some(Err("orders has no 0".to_owned())));
-/// acknowledge.tell(&"orders", 8);
+/// assert_eq!(acknowledge.request(&"orders", 7).await, Some(Ok(())));
+/// assert_eq!(acknowledge.request(&"orders", 0).await, Some(Err("orders has no 0".to_owned())));
+/// acknowledge.submit(&"orders", 8);
 /// # }
 /// ```
 pub struct Batcher<W: BatchWorker> {
@@ -74,41 +75,41 @@ pub struct Batcher<W: BatchWorker> {
 struct Shared<W: BatchWorker> {
     worker: W,
     lanes: Mutex<Lanes<W::Key, Job<W>>>,
-    /// Askers may be outside of a runtime: receipts that are dropped.
+    /// Needed because callers may be outside of a runtime, for example when a receipt is dropped.
     runtime: Handle,
 }
 
 struct Job<W: BatchWorker> {
     item: W::Item,
-    /// None: nobody waits.
-    asker: Option<oneshot::Sender<W::Answer>>,
+    /// `None` for a submitted item: nobody waits for its answer.
+    reply: Option<oneshot::Sender<W::Answer>>,
 }
 
 impl<W: BatchWorker> Batcher<W> {
-    /// A batcher whose lanes run on the runtime of the caller.
+    /// Creates a batcher that runs its tasks on the current runtime.
     ///
     /// # Panics
     ///
-    /// Outside of a runtime.
+    /// Panics outside of a runtime.
     #[must_use]
     pub fn new(worker: W) -> Self {
         let lanes = Mutex::new(Lanes::new(worker.limits()));
         Self { shared: Arc::new(Shared { worker, lanes, runtime: Handle::current() }) }
     }
 
-    /// Has an item carried out, and waits for its answer. `None`: it will have no answer, as the worker panicked or its runtime
-    /// ended; nobody knows what became of it.
+    /// Submits an item and waits for its result. Returns `None` if the worker panicked or its runtime ended: the item may or may
+    /// not have been processed.
     ///
-    /// Dropping the future takes nothing back.
-    pub async fn ask(&self, key: &W::Key, item: W::Item) -> Option<W::Answer> {
-        let (asker, answer) = oneshot::channel();
-        self.push(key, Job { item, asker: Some(asker) });
+    /// Dropping the future does not cancel the item.
+    pub async fn request(&self, key: &W::Key, item: W::Item) -> Option<W::Answer> {
+        let (reply, answer) = oneshot::channel();
+        self.push(key, Job { item, reply: Some(reply) });
         answer.await.ok()
     }
 
-    /// The same with nobody waiting. May be called in any thread, also outside of a runtime.
-    pub fn tell(&self, key: &W::Key, item: W::Item) {
-        self.push(key, Job { item, asker: None });
+    /// Submits an item without waiting for its result. May be called from any thread, also outside of a runtime.
+    pub fn submit(&self, key: &W::Key, item: W::Item) {
+        self.push(key, Job { item, reply: None });
     }
 
     fn push(&self, key: &W::Key, job: Job<W>) {
@@ -126,7 +127,7 @@ impl<W: BatchWorker> Shared<W> {
     }
 }
 
-/// A task that carries the batches of one key until nothing waits.
+/// A task that processes batches of one key, one at a time, until no item waits.
 struct Lane<W: BatchWorker> {
     shared: Arc<Shared<W>>,
     key: W::Key,
@@ -136,26 +137,27 @@ struct Lane<W: BatchWorker> {
 impl<W: BatchWorker> Lane<W> {
     async fn run(mut self) {
         loop {
-            // Who is about to ask goes along: a batch of one costs as much waiting as a batch of many.
+            // Yields so that callers about to submit join this batch: a batch of one takes as long as a batch of many.
             tokio::task::yield_now().await;
             let jobs = self.shared.lanes().next(&self.key);
             if jobs.is_empty() {
                 self.ended = true;
                 return;
             }
-            let (items, askers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.item, job.asker)).unzip();
+            let (items, replies): (Vec<_>, Vec<_>) =
+                jobs.into_iter().map(|job| (job.item, job.reply)).unzip();
             let answers = self.shared.worker.work(&self.key, items).await;
-            for (asker, answer) in askers.into_iter().zip(answers) {
-                if let Some(asker) = asker {
-                    // Its asker may have stopped waiting.
-                    let _ = asker.send(answer);
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                if let Some(reply) = reply {
+                    // An error means that the caller has stopped waiting.
+                    let _ = reply.send(answer);
                 }
             }
         }
     }
 }
 
-/// Whatever ends a lane: nobody waits for ever.
+/// Removes a lane that panicked or was aborted: otherwise its callers would wait forever.
 impl<W: BatchWorker> Drop for Lane<W> {
     fn drop(&mut self) {
         if !self.ended {
@@ -185,11 +187,11 @@ mod tests {
 
     use super::*;
 
-    /// Doubles numbers, while it is allowed to; notes the batches.
+    /// Doubles numbers, and records the batches. Each batch needs one permit.
     #[derive(Clone)]
     struct Doubling {
         batches: Arc<Mutex<Vec<Vec<u32>>>>,
-        allowed: Arc<Semaphore>,
+        permits: Arc<Semaphore>,
         panics: Arc<AtomicBool>,
     }
 
@@ -204,56 +206,56 @@ mod tests {
 
         async fn work(&self, _: &&'static str, items: Vec<u32>) -> Vec<u32> {
             self.batches.lock().unwrap().push(items.clone());
-            self.allowed.acquire().await.unwrap().forget();
-            assert!(!self.panics.load(Ordering::Relaxed), "as the test asks");
+            self.permits.acquire().await.unwrap().forget();
+            assert!(!self.panics.load(Ordering::Relaxed), "the test asked for a panic");
             items.iter().map(|n| n * 2).collect()
         }
     }
 
-    fn doubling(allowed: usize) -> (Doubling, Batcher<Doubling>) {
-        let allowed = Arc::new(Semaphore::new(allowed));
-        let worker = Doubling { batches: Arc::default(), allowed, panics: Arc::default() };
+    fn doubling(permits: usize) -> (Doubling, Batcher<Doubling>) {
+        let permits = Arc::new(Semaphore::new(permits));
+        let worker = Doubling { batches: Arc::default(), permits, panics: Arc::default() };
         (worker.clone(), Batcher::new(worker))
     }
 
     #[tokio::test]
-    async fn what_comes_together_goes_together_and_each_has_its_answer() {
+    async fn concurrent_requests_share_batches_and_each_has_its_answer() {
         let (worker, batcher) = doubling(100);
-        let answers = join_all((0..25).map(|n| batcher.ask(&"a", n))).await;
+        let answers = join_all((0..25).map(|n| batcher.request(&"a", n))).await;
         assert_eq!(answers, (0..25).map(|n| Some(n * 2)).collect::<Vec<_>>());
         let sizes: Vec<_> = worker.batches.lock().unwrap().iter().map(Vec::len).collect();
         assert_eq!(sizes, [10, 10, 5]);
     }
 
     #[tokio::test]
-    async fn another_key_does_not_wait() {
+    async fn another_key_is_not_delayed() {
         let (worker, batcher) = doubling(0);
         let first = tokio::spawn({
             let batcher = batcher.clone();
-            async move { batcher.ask(&"a", 1).await }
+            async move { batcher.request(&"a", 1).await }
         });
-        let second = tokio::spawn(async move { batcher.ask(&"b", 2).await });
+        let second = tokio::spawn(async move { batcher.request(&"b", 2).await });
         while worker.batches.lock().unwrap().len() < 2 {
             tokio::task::yield_now().await;
         }
-        worker.allowed.add_permits(2);
+        worker.permits.add_permits(2);
         assert_eq!((first.await.unwrap(), second.await.unwrap()), (Some(2), Some(4)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_worker_that_panics_is_not_answered() {
+    async fn a_request_to_a_panicking_worker_returns_none() {
         let (worker, batcher) = doubling(100);
-        let ask = |n| tokio::time::timeout(std::time::Duration::from_secs(1), batcher.ask(&"a", n));
+        let request = |n| tokio::time::timeout(std::time::Duration::from_secs(1), batcher.request(&"a", n));
         worker.panics.store(true, Ordering::Relaxed);
-        assert_eq!(ask(1).await, Ok(None));
+        assert_eq!(request(1).await, Ok(None));
         worker.panics.store(false, Ordering::Relaxed);
-        assert_eq!(ask(1).await, Ok(Some(2)), "the next one has a lane of its own");
+        assert_eq!(request(1).await, Ok(Some(2)), "the next request starts a new lane");
     }
 
     #[tokio::test]
-    async fn a_thread_without_a_runtime_can_tell() {
+    async fn a_thread_without_a_runtime_can_submit() {
         let (worker, batcher) = doubling(100);
-        std::thread::spawn(move || batcher.tell(&"a", 7)).join().unwrap();
+        std::thread::spawn(move || batcher.submit(&"a", 7)).join().unwrap();
         while worker.batches.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }

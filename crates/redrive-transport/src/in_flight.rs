@@ -4,8 +4,9 @@ use std::ops::Deref;
 
 /// How a delivery goes back to its broker.
 pub trait GiveBack {
-    /// Gives the delivery back. It is called in any thread, also outside of a runtime: it must not block, and must not need
-    /// [`Handle::current`](tokio::runtime::Handle::current). [`Batcher::tell`](crate::Batcher::tell) and an unbounded channel do.
+    /// Gives the delivery back. It may be called from any thread, also outside of a runtime: it must not block, and must not call
+    /// [`Handle::current`](tokio::runtime::Handle::current). Suitable are [`Batcher::submit`](crate::Batcher::submit) and an
+    /// unbounded channel.
     fn give_back(self);
 }
 

@@ -85,7 +85,7 @@ struct Current<C: Connect> {
 
 impl<C: Connect> Reconnecting<C> {
     /// After a failed attempt the next one begins no sooner than this.
-    pub const NOT_SOONER: Duration = Duration::from_millis(100);
+    pub const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
     /// Connects when a connection is asked for.
     pub fn new(connector: C) -> Self {
@@ -118,7 +118,7 @@ impl<C: Connect> Reconnecting<C> {
             if self.failures.load(Ordering::Acquire) != failures {
                 return Err(error.clone());
             }
-            sleep_until(*at + Self::NOT_SOONER).await;
+            sleep_until(*at + Self::MIN_RETRY_INTERVAL).await;
             if self.is_closed() {
                 return Err(self.connector.closed());
             }

@@ -44,11 +44,11 @@ impl CompletionBatcher {
 
     /// Abandons a message without waiting: if that fails, the lock expires. May be called in any thread.
     pub(crate) fn abandon_later(&self, entity: &Arc<str>, lock: Uuid) {
-        self.0.tell(&(Arc::clone(entity), SettleAction::Abandon), lock);
+        self.0.submit(&(Arc::clone(entity), SettleAction::Abandon), lock);
     }
 
     async fn ask(&self, key: Key, lock: Uuid) -> Result<(), WireError> {
-        let answer = self.0.ask(&key, lock).await;
+        let answer = self.0.request(&key, lock).await;
         answer.unwrap_or_else(|| Err(WireError::interrupted("the transport ended")))
     }
 }

@@ -60,7 +60,7 @@ impl TransactionBatcher {
 
     async fn in_transaction(&self, op: ReplaceOp) -> Result<(), WireError> {
         let key = Key::of(&op);
-        let answer = self.transactions.ask(&key, op).await;
+        let answer = self.transactions.request(&key, op).await;
         answer.unwrap_or_else(|| Err(WireError::interrupted("the transport ended")))
     }
 
