@@ -1,85 +1,98 @@
-//! What waits to be sent, by its key; and which of it goes together. Pure.
+//! Waiting items by key, and which of them share a batch. Pure.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// How much goes together, for each key.
+/// The limits of the batches of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// How many batches are on their way at once. With more than one, the next is sent while one waits for its answer.
+    /// The maximum number of concurrent batches. With more than one, the next batch is sent while another waits for its answer.
     pub lanes: usize,
-    /// How many items must wait before another lane takes them beside one that runs, or as many bytes as a batch has at most. With
-    /// fewer they wait for that one: a batch of few costs the broker nearly as much as one of many.
+    /// The number of waiting items that justifies another lane beside a running one; [`bytes`](Self::bytes) waiting bytes justify
+    /// it too. Fewer items wait for the running lane: a small batch costs the broker nearly as much as a large one.
     pub beside: usize,
-    /// How many items a batch has at most.
+    /// The maximum number of items in a batch.
     pub items: usize,
-    /// How many bytes a batch has at most, about. A larger item goes alone.
+    /// The approximate maximum size of a batch in bytes. A larger item gets a batch of its own.
     pub bytes: usize,
 }
 
-/// Items that wait, by their key. Items of one key go together, up to the [limits](BatchLimits); a lane carries one batch after
-/// the other. What has another key waits for none of them, and fails with none of them.
+/// Holds waiting items by key. Items with the same key share batches, up to the [limits](BatchLimits). A lane sends the batches
+/// of one key, one at a time. Keys are independent: an item neither waits nor fails because of another key.
 ///
-/// [`Batcher`](crate::Batcher) runs the lanes as tasks. Alone it is for transports that need more than that between two batches.
+/// Use [`Batcher`](crate::Batcher), which runs each lane as a task; use `Lanes` directly if a transport must do more between two
+/// batches.
+///
+/// ```
+/// use redrive_transport::{BatchLimits, Lanes};
+///
+/// let mut lanes = Lanes::new(BatchLimits { lanes: 1, beside: 1, items: 2, bytes: usize::MAX });
+/// assert!(lanes.push(&"orders", 10, "a")); // start a lane
+/// assert!(!lanes.push(&"orders", 10, "b") && !lanes.push(&"orders", 10, "c")); // it takes these too
+/// assert_eq!(lanes.next(&"orders"), ["a", "b"]);
+/// assert_eq!(lanes.next(&"orders"), ["c"]);
+/// assert!(lanes.next(&"orders").is_empty()); // end the lane
+/// ```
 #[derive(Debug)]
 pub struct Lanes<K, T> {
     limits: BatchLimits,
-    by_key: HashMap<K, OfKey<T>>,
+    by_key: HashMap<K, KeyState<T>>,
 }
 
 #[derive(Debug)]
-struct OfKey<T> {
+struct KeyState<T> {
     waiting: VecDeque<(usize, T)>,
-    /// Those of everything that waits.
+    /// The total size of the waiting items.
     bytes: usize,
+    /// The number of running lanes.
     running: usize,
 }
 
-impl<T> OfKey<T> {
-    /// Whether a lane beside another is worth what waits.
-    fn are_worth(&self, limits: &BatchLimits) -> bool {
+impl<T> KeyState<T> {
+    /// Returns true if the waiting items justify a lane beside a running one.
+    fn justifies_lane(&self, limits: &BatchLimits) -> bool {
         self.waiting.len() >= limits.beside || self.bytes >= limits.bytes
     }
 }
 
 impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
-    /// Nothing waits.
+    /// Creates lanes with these limits, and without items.
     #[must_use]
     pub fn new(limits: BatchLimits) -> Self {
         Self { limits, by_key: HashMap::new() }
     }
 
-    /// One more item, of this many bytes. True when a lane must be started for it; otherwise a running lane takes it along.
-    #[must_use = "nobody carries it when the lane is not started"]
+    /// Adds an item of this many bytes. Returns true if the caller must start a lane; otherwise a running lane takes the item.
+    #[must_use = "the item is not sent unless the caller starts a lane"]
     pub fn push(&mut self, key: &K, bytes: usize, item: T) -> bool {
         if !self.by_key.contains_key(key) {
-            self.by_key.insert(key.clone(), OfKey { waiting: VecDeque::new(), bytes: 0, running: 0 });
+            self.by_key.insert(key.clone(), KeyState { waiting: VecDeque::new(), bytes: 0, running: 0 });
         }
-        let Some(lanes) = self.by_key.get_mut(key) else { return false };
-        lanes.waiting.push_back((bytes, item));
-        lanes.bytes += bytes;
+        let Some(state) = self.by_key.get_mut(key) else { return false };
+        state.waiting.push_back((bytes, item));
+        state.bytes += bytes;
         let start =
-            lanes.running < self.limits.lanes && (lanes.running == 0 || lanes.are_worth(&self.limits));
-        lanes.running += usize::from(start);
+            state.running < self.limits.lanes && (state.running == 0 || state.justifies_lane(&self.limits));
+        state.running += usize::from(start);
         start
     }
 
-    /// The next batch of a lane. Empty: the lane has ended, and nothing waits, or too little for it beside another lane.
+    /// Returns the next batch of a lane. If it is empty, the lane has ended: no item waits, or too few for a lane beside another.
     pub fn next(&mut self, key: &K) -> Vec<T> {
-        let Some(lanes) = self.by_key.get_mut(key) else { return Vec::new() };
+        let Some(state) = self.by_key.get_mut(key) else { return Vec::new() };
         let (mut batch, mut size) = (Vec::new(), 0);
-        if lanes.running > 1 && !lanes.are_worth(&self.limits) {
+        if state.running > 1 && !state.justifies_lane(&self.limits) {
             self.end(key);
             return batch;
         }
-        while let Some(&(bytes, _)) = lanes.waiting.front() {
-            // A large one goes alone: the broker may refuse it, and with it all that goes along.
+        while let Some(&(bytes, _)) = state.waiting.front() {
+            // A large item gets its own batch: the broker may refuse it, and with it the whole batch.
             if batch.len() == self.limits.items || (!batch.is_empty() && size + bytes > self.limits.bytes) {
                 break;
             }
             size += bytes;
-            lanes.bytes -= bytes;
-            batch.extend(lanes.waiting.pop_front().map(|(_, item)| item));
+            state.bytes -= bytes;
+            batch.extend(state.waiting.pop_front().map(|(_, item)| item));
         }
         if batch.is_empty() {
             self.end(key);
@@ -87,30 +100,30 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
         batch
     }
 
-    /// Everything that no lane has taken. Lanes that find nothing end by themselves.
+    /// Removes and returns all waiting items. Running lanes then get an empty batch and end.
     pub fn take_all(&mut self) -> Vec<T> {
-        let lanes = self.by_key.values_mut();
-        lanes
-            .flat_map(|lanes| {
-                lanes.bytes = 0;
-                lanes.waiting.drain(..)
+        let states = self.by_key.values_mut();
+        states
+            .flat_map(|state| {
+                state.bytes = 0;
+                state.waiting.drain(..)
             })
             .map(|(_, item)| item)
             .collect()
     }
 
-    /// A lane ended before [`next`](Self::next) was empty, for example by a panic. What waits is dropped when no other lane of its
-    /// key runs.
+    /// Ends a lane before [`next`](Self::next) returned an empty batch, for example after a panic. If no other lane of the key
+    /// runs, the waiting items of the key are dropped.
     pub fn end(&mut self, key: &K) {
-        if let Some(lanes) = self.by_key.get_mut(key) {
-            lanes.running = lanes.running.saturating_sub(1);
-            if lanes.running == 0 {
+        if let Some(state) = self.by_key.get_mut(key) {
+            state.running = state.running.saturating_sub(1);
+            if state.running == 0 {
                 self.by_key.remove(key);
             }
         }
     }
 
-    /// Whether nothing waits and no lane runs.
+    /// Returns true if no item waits and no lane runs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
@@ -128,22 +141,22 @@ mod tests {
     }
 
     #[test]
-    fn two_lanes_carry_one_key_and_end_when_nothing_waits() {
+    fn two_lanes_serve_one_key_and_end_when_no_item_waits() {
         let mut lanes = lanes();
         let started: Vec<_> = (0..4).map(|item| lanes.push(&"a", 10, item)).collect();
         assert_eq!(started, [true, true, false, false]);
-        assert!(lanes.push(&"b", 10, 9), "another key does not wait for this one");
+        assert!(lanes.push(&"b", 10, 9), "another key is independent");
         assert_eq!(lanes.next(&"a"), [0, 1, 2, 3]);
         assert!(lanes.next(&"a").is_empty());
-        assert!(lanes.push(&"a", 10, 4), "one lane has ended, and another may start");
+        assert!(lanes.push(&"a", 10, 4), "one lane has ended, so another may start");
         assert_eq!(lanes.next(&"a"), [4]);
         assert!(lanes.next(&"a").is_empty());
         assert!(lanes.next(&"a").is_empty());
-        assert_eq!(lanes.by_key.len(), 1, "nothing is kept of a key that nothing has");
+        assert_eq!(lanes.by_key.len(), 1, "only the key whose lane runs is kept");
     }
 
     #[test]
-    fn a_batch_is_bounded_and_a_large_item_goes_alone() {
+    fn a_batch_is_bounded_and_a_large_item_gets_its_own() {
         let mut lanes = lanes();
         for item in 0..LIMITS.items + 1 {
             let _ = lanes.push(&"a", 10, item);
@@ -157,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn few_wait_for_the_lane_that_runs_and_many_get_another() {
+    fn few_items_wait_for_the_running_lane_and_many_start_another() {
         let mut lanes = Lanes::new(BatchLimits { beside: 3, ..LIMITS });
         assert!(lanes.push(&"a", 10, 0));
         assert_eq!(lanes.next(&"a"), [0]);
@@ -166,16 +179,16 @@ mod tests {
         assert_eq!(lanes.next(&"a"), [1, 2, 3]);
         assert!(lanes.push(&"b", 10, 0));
         assert_eq!(lanes.next(&"b"), [0]);
-        assert!(lanes.push(&"b", LIMITS.bytes, 1), "few large ones get another, too");
+        assert!(lanes.push(&"b", LIMITS.bytes, 1), "a few large items start another lane too");
         assert!(!lanes.push(&"a", 10, 4));
-        assert!(lanes.next(&"a").is_empty(), "the first lane leaves it to the other");
+        assert!(lanes.next(&"a").is_empty(), "the first lane ends and leaves the item to the other");
         assert_eq!(lanes.next(&"a"), [4]);
         assert!(lanes.next(&"a").is_empty());
         assert_eq!(lanes.by_key.len(), 1);
     }
 
     #[test]
-    fn what_waits_is_taken_from_lanes_that_are_busy() {
+    fn waiting_items_are_taken_from_busy_lanes() {
         let mut lanes = lanes();
         for item in 0..3 {
             let _ = lanes.push(&"a", 10, item);
@@ -189,11 +202,11 @@ mod tests {
         for key in ["a", "a", "b"] {
             assert!(lanes.next(&key).is_empty());
         }
-        assert!(lanes.is_empty(), "nothing is kept of lanes that have ended");
+        assert!(lanes.is_empty(), "ended lanes leave nothing behind");
     }
 
     #[test]
-    fn what_a_broken_lane_leaves_is_dropped() {
+    fn waiting_items_are_dropped_when_the_only_lane_breaks() {
         let mut lanes = lanes();
         let _ = lanes.push(&"a", 10, 1);
         lanes.end(&"a");
