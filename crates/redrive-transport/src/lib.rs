@@ -1,20 +1,21 @@
-//! The toolkit for transports of redrive: what every transport needs, once.
+//! The toolkit for transports of redrive: the parts that every transport needs.
 //!
-//! Services do not use this crate. Who writes a [`Transport`](redrive_core::Transport) for another broker takes from it what
-//! fits; each part stands alone:
+//! Services do not use this crate. Authors of a [`Transport`](redrive_core::Transport) use the parts they need; each works alone:
 //!
-//! | part | for |
+//! | part | does |
 //! |---|---|
-//! | [`Inbox`], [`Source`] | the way from the tasks that take deliveries to [`receive`](redrive_core::Receiver::receive) and [`set_limit`](redrive_core::Receiver::set_limit) |
-//! | [`Reconnecting`] | one connection for all callers, made again when it is lost, by one attempt at a time |
-//! | [`Backoff`] | the waits between attempts |
-//! | [`Batcher`] | requests that come together go together, each with its own answer |
-//! | [`InFlight`] | a receipt that gives its delivery back when it is dropped |
-//! | [`LossSignal`] | a delivery that is lost while its connection lives |
-//! | [`header_size`] | a measure for brokers that limit the headers of a message |
-//! | [`text`] | brokers whose headers are text: every header and property comes back with its type |
+//! | [`Inbox`], [`Source`] | pass deliveries from the tasks that take them to [`receive`](redrive_core::Receiver::receive), and implement [`set_limit`](redrive_core::Receiver::set_limit) |
+//! | [`Reconnecting`] | shares one connection among all callers, and replaces a lost one with one attempt at a time |
+//! | [`Backoff`] | computes the waits between attempts |
+//! | [`Batcher`] | groups concurrent requests into batches, and returns each request's own answer |
+//! | [`Lanes`] | decides which waiting items share a batch, for transports that run the batches themselves |
+//! | [`InFlight`] | gives a delivery back when its receipt is dropped |
+//! | [`LossSignal`] | signals that a delivery was lost while its connection lives |
+//! | [`header_size`] | measures the headers of a message, for brokers that limit them |
+//! | [`text`] | converts headers and properties to text and back with their types, for brokers whose headers are text |
 //!
-//! [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md) shows how a transport is built from these parts.
+//! [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md) shows how to build a
+//! transport from these parts.
 
 mod backoff;
 mod batcher;
