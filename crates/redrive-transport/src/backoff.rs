@@ -1,11 +1,11 @@
-//! The waits between attempts.
+//! Computes the waits between attempts.
 
 use std::time::Duration;
 
 use redrive_core::{Exponential, RetryPolicy as _};
 
-/// The waits between attempts at one thing: each up to twice as long as the one before, between half and all of that by chance,
-/// so that processes that failed together do not come back together.
+/// Computes the waits between attempts. The base wait doubles with each failure; the actual wait is a random duration between
+/// half of it and all of it, so that processes that failed together do not retry together.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,33 +19,33 @@ use redrive_core::{Exponential, RetryPolicy as _};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Backoff {
-    /// The waits of the policy, without the spread.
+    /// The base waits.
     waits: Vec<Duration>,
     failures: usize,
 }
 
 impl Backoff {
-    /// The first wait, at its longest.
+    /// The maximum of the first wait.
     pub const FIRST: Duration = Duration::from_millis(100);
 
-    /// Waits that begin with [`FIRST`](Self::FIRST) and double up to this long.
+    /// Creates a backoff that begins with [`FIRST`](Self::FIRST) and doubles up to `longest`.
     #[must_use]
     pub fn up_to(longest: Duration) -> Self {
-        // Doubled this often, no wait is below any cap.
+        // After this many doublings, every cap is reached.
         const ATTEMPTS: u32 = 100;
         let policy = Exponential::from(Self::FIRST).cap(longest).attempts(ATTEMPTS);
         Self { waits: policy.waits().into_iter().collect(), failures: 0 }
     }
 
-    /// After a failure: how long to wait before the next attempt.
-    #[must_use = "the next attempt waits for so long"]
+    /// Returns the wait before the next attempt. Call it after each failure.
+    #[must_use = "wait this long before the next attempt"]
     pub fn next_wait(&mut self) -> Duration {
         let wait = self.waits.get(self.failures).or(self.waits.last()).copied().unwrap_or_default();
         self.failures = self.failures.saturating_add(1);
         wait.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// After a success: the next wait is the first again.
+    /// Starts again with the first wait. Call it after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest_and_are_spread() {
+    fn waits_double_up_to_the_longest_and_are_random() {
         let longest = Duration::from_secs(20);
         let mut backoff = Backoff::up_to(longest);
         for failures in 0..40 {

@@ -1,8 +1,8 @@
-//! Deliveries that go back when they are dropped.
+//! Gives deliveries back when they are dropped.
 
 use std::ops::Deref;
 
-/// How a delivery goes back to its broker.
+/// Gives a delivery back to its broker.
 pub trait GiveBack {
     /// Gives the delivery back. It may be called from any thread, also outside of a runtime: it must not block, and must not call
     /// [`Handle::current`](tokio::runtime::Handle::current). Suitable are [`Batcher::submit`](crate::Batcher::submit) and an
@@ -10,10 +10,10 @@ pub trait GiveBack {
     fn give_back(self);
 }
 
-/// A delivery in flight. It gives itself back when it is dropped; to settle it, [take](Self::take) it out.
+/// Wraps a delivery in flight, and gives it back when dropped.
 ///
-/// Settling reads it in place, and takes it out when the broker has answered: if the future of `settle` is dropped before, the
-/// delivery goes back.
+/// To settle the delivery, read it through the wrapper and call [`take`](Self::take) after the broker's answer: if the future of
+/// `settle` is dropped earlier, the delivery is given back.
 ///
 /// ```
 /// use redrive_transport::{GiveBack, InFlight};
@@ -28,9 +28,9 @@ pub trait GiveBack {
 /// }
 ///
 /// let (returns, returned) = channel();
-/// let hand = |tag| InFlight::new(Delivery { tag, returns: returns.clone() });
-/// drop(hand(1));
-/// let settled = hand(2).take();
+/// let delivery = |tag| InFlight::new(Delivery { tag, returns: returns.clone() });
+/// drop(delivery(1));
+/// let settled = delivery(2).take();
 /// drop(settled);
 /// assert_eq!(returned.try_iter().collect::<Vec<_>>(), [1]);
 /// ```
@@ -39,15 +39,15 @@ pub trait GiveBack {
 pub struct InFlight<T: GiveBack>(Option<T>);
 
 impl<T: GiveBack> InFlight<T> {
-    /// From now on, dropping it gives it back.
+    /// Wraps a delivery. Dropping the wrapper gives it back.
     pub fn new(delivery: T) -> Self {
         Self(Some(delivery))
     }
 
-    /// What is in flight; dropping that does nothing more.
+    /// Returns the delivery. Dropping it no longer gives it back.
     #[must_use]
     pub fn take(mut self) -> T {
-        self.0.take().expect("it is there until it is taken")
+        self.0.take().expect("the delivery is present until `take`")
     }
 }
 
@@ -55,7 +55,7 @@ impl<T: GiveBack> Deref for InFlight<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("it is there until it is taken")
+        self.0.as_ref().expect("the delivery is present until `take`")
     }
 }
 

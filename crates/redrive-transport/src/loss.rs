@@ -1,12 +1,12 @@
-//! The signal that a delivery is no longer in flight.
+//! Signals that a delivery is no longer in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Whether a delivery is no longer ours to settle, for example because its lock ran out. It is sent once; who asks later and who
-/// waits both learn it. What [`Receiver::lost`](redrive_core::Receiver::lost) answers with.
+/// Signals that a delivery can no longer be settled here, for example because its lock has expired. It implements
+/// [`Receiver::lost`](redrive_core::Receiver::lost). It is sent once, and seen by tasks that wait and by later calls.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 ///
 /// let loss: Arc<LossSignal> = Arc::default(); // one for each delivery, in its receipt
 /// let lost = Arc::clone(&loss).received(); // for `Receiver::lost`
-/// loss.send(); // its lock has run out
+/// loss.send(); // its lock has expired
 /// lost.await;
 /// assert!(loss.is_sent()); // for `Arrival::is_lost`, and for `settle`
 /// # }
@@ -28,23 +28,23 @@ pub struct LossSignal {
 }
 
 impl LossSignal {
-    /// The delivery is lost from now on.
+    /// Marks the delivery as lost, and wakes all waiting tasks.
     pub fn send(&self) {
         self.sent.store(true, Ordering::Release);
         self.waiting.notify_waiters();
     }
 
-    /// Whether it is lost.
+    /// Returns true if the delivery is lost.
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.sent.load(Ordering::Acquire)
     }
 
-    /// Resolves once it is lost. Cancel safe.
+    /// Waits until the delivery is lost. Cancel safe.
     pub async fn received(self: Arc<Self>) {
         let waiting = self.waiting.notified();
         tokio::pin!(waiting);
-        // Register before looking: a signal in between would be missed.
+        // Register before the check: otherwise a signal in between would be missed.
         waiting.as_mut().enable();
         if !self.is_sent() {
             waiting.await;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_and_who_comes_later_both_learn_it() {
+    fn waiting_tasks_and_later_calls_see_the_loss() {
         let lost = Arc::new(LossSignal::default());
         let mut waiting = Box::pin(Arc::clone(&lost).received());
         assert!(waiting.as_mut().now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! One connection for all callers, made again when it is lost.
+//! Shares one connection among all callers, and replaces it when it is lost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,27 +7,27 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// How a connection is made.
+/// Makes the connections of a [`Reconnecting`].
 pub trait Connect: Send + Sync + 'static {
-    /// A connection; clones are the same one.
+    /// The connection. Clones must refer to the same one.
     type Connection: Clone + Send + Sync + 'static;
-    /// Why there is none. All who waited for one attempt learn the same.
+    /// The error of an attempt; concurrent callers share it.
     type Error: Clone + Send + 'static;
 
-    /// One attempt. It must end by itself: give it a timeout.
+    /// Makes one attempt to connect. The attempt must end by itself: give it a timeout.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Self::Error>> + Send;
 
-    /// Whether this connection can still be used.
+    /// Returns true if this connection can still be used.
     fn is_usable(&self, connection: &Self::Connection) -> bool;
 
-    /// The error after [`Reconnecting::close`].
+    /// Returns the error for calls after [`Reconnecting::close`].
     fn closed(&self) -> Self::Error;
 }
 
-/// A connection that is made when it is needed, and again when it is lost. One attempt serves all who wait for it: a thousand
-/// callers ask a broker that is down no more often than one does.
+/// Connects on demand, and again when the connection is lost. Concurrent callers share the attempt's result: a thousand callers
+/// cause no more attempts on a broker that is down than one.
 ///
-/// It also fits a client library that repairs its connection by itself: `is_usable` then answers `true`, and what is shared is
+/// It also works with a client library that reconnects by itself: `is_usable` then always returns `true`, and all callers share
 /// the first connection.
 ///
 /// ```
@@ -72,49 +72,51 @@ pub trait Connect: Send + Sync + 'static {
 pub struct Reconnecting<C: Connect> {
     connector: C,
     current: Mutex<Current<C>>,
-    /// How many attempts failed.
+    /// The number of failed attempts.
     failures: AtomicU64,
     closed: AtomicBool,
 }
 
 struct Current<C: Connect> {
     connection: Option<C::Connection>,
-    /// When the last attempt failed, and why; none after a success.
+    /// The time and error of the last attempt; `None` if it succeeded.
     failed: Option<(Instant, C::Error)>,
 }
 
 impl<C: Connect> Reconnecting<C> {
-    /// After a failed attempt the next one begins no sooner than this.
+    /// The minimum time between a failed attempt and the next one.
     pub const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Connects when a connection is asked for.
+    /// Creates a shared connection. The first call of [`connection`](Self::connection) connects.
     pub fn new(connector: C) -> Self {
         let current = Mutex::new(Current { connection: None, failed: None });
         Self { connector, current, failures: AtomicU64::new(0), closed: AtomicBool::new(false) }
     }
 
-    /// How connections are made.
+    /// Returns the connector.
     pub fn connector(&self) -> &C {
         &self.connector
     }
 
-    /// The connection that stands, or a new one: one attempt. Who waits while somebody else tries shares that result.
+    /// Returns the current connection, or makes one attempt. Callers that wait for another caller's attempt share its result.
     ///
     /// # Errors
     ///
-    /// When the attempt failed, and after [`close`](Self::close).
+    /// Fails if the attempt failed, and after [`close`](Self::close).
     pub async fn connection(&self) -> Result<C::Connection, C::Error> {
         let failures = self.failures.load(Ordering::Acquire);
-        // Held while connecting: everybody else needs the same connection.
+        // Locked while connecting: concurrent callers need the same connection.
         let mut current = self.current.lock().await;
         if self.is_closed() {
             return Err(self.connector.closed());
         }
-        if let Some(connection) = current.connection.as_ref().filter(|known| self.connector.is_usable(known))
+        if let Some(connection) =
+            current.connection.as_ref().filter(|connection| self.connector.is_usable(connection))
         {
             return Ok(connection.clone());
         }
         if let Some((at, error)) = &current.failed {
+            // The attempt failed while this caller waited for the lock: it shares the error.
             if self.failures.load(Ordering::Acquire) != failures {
                 return Err(error.clone());
             }
@@ -137,18 +139,18 @@ impl<C: Connect> Reconnecting<C> {
         }
     }
 
-    /// The connection that was made last, usable or not; none before the first, and while one is being made.
+    /// Returns the last connection, usable or not. Returns `None` before the first one, while an attempt runs, and after
+    /// [`close`](Self::close).
     pub fn last(&self) -> Option<C::Connection> {
         self.current.try_lock().ok()?.connection.clone()
     }
 
-    /// Whether it was closed.
+    /// Returns true after [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// There is no connection from now on. Answers the last one, to be closed by the caller; waits for an attempt that is under
-    /// way.
+    /// Closes for good. Returns the last connection, for the caller to close. Waits for a running attempt to end.
     pub async fn close(&self) -> Option<C::Connection> {
         self.closed.store(true, Ordering::Release);
         self.current.lock().await.connection.take()
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_attempt_serves_all_who_wait_for_it() {
+    async fn concurrent_callers_share_one_attempt() {
         let broker = Arc::<Broker>::default();
         let shared = Reconnecting::new(Arc::clone(&broker));
         let answers = join_all((0..1000).map(|_| shared.connection())).await;
@@ -214,12 +216,15 @@ mod tests {
         broker.is_up.store(true, Ordering::Relaxed);
         let began = Instant::now();
         let answers = join_all((0..1000).map(|_| shared.connection())).await;
-        assert!(answers.iter().all(|answer| *answer == Ok(1)), "who asks later has an attempt of its own");
-        assert!(began.elapsed() >= Duration::from_millis(100), "it begins no sooner than this");
+        assert!(answers.iter().all(|answer| *answer == Ok(1)), "later callers share a new attempt");
+        assert!(
+            began.elapsed() >= Duration::from_millis(100),
+            "the new attempt waits for the minimum interval"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_connection_is_made_again_and_none_after_the_end() {
+    async fn a_lost_connection_is_replaced_until_close() {
         let broker = Arc::<Broker>::default();
         broker.is_up.store(true, Ordering::Relaxed);
         let shared = Reconnecting::new(Arc::clone(&broker));
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_whose_caller_is_gone_keeps_nobody_waiting() {
+    async fn an_attempt_of_a_dropped_caller_blocks_no_other() {
         let broker = Arc::<Broker>::default();
         broker.is_up.store(true, Ordering::Relaxed);
         let shared = Reconnecting::new(broker);
