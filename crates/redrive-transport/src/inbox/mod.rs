@@ -1,6 +1,6 @@
-//! The way from the tasks that take deliveries to the consumer that receives them.
+//! Passes deliveries from the tasks that take them to the consumer that receives them.
 //!
-//! [`Inbox`] is the consumer's end, [`Source`] a task's end, and [`Wish`] what the one wants of the others.
+//! [`Inbox`] is the consumer's end, and [`Source`] the end of a task. [`Wish`] is how many deliveries the consumer wants.
 
 mod source;
 mod state;
@@ -17,35 +17,36 @@ use tokio::sync::{Notify, watch};
 use self::state::State;
 pub use source::{PanicGuard, Source, Wishes};
 
-/// What arrives in an inbox.
+/// A delivery in an inbox.
 pub trait Arrival: Send + 'static {
-    /// Whether it is no longer ours to settle: its connection or lock was lost, and it comes again. It is then not received.
+    /// Returns true if the delivery can no longer be settled: its connection or lock was lost, and the broker delivers it again.
+    /// The consumer does not receive it then.
     fn is_lost(&self) -> bool;
 
-    /// What [`Interrupted`](redrive_core::Signal::Interrupted) is to name when it is lost before it was received
-    /// ([`Source::take_unreceived`]). Default: nothing, for a broker that numbers its deliveries.
+    /// Returns the delivery for [`Interrupted`](redrive_core::Signal::Interrupted) to name if it is lost before it was received
+    /// (see [`Source::take_unreceived`]). Default: `None`, for a broker that numbers its deliveries.
     fn unreceived(&self) -> Option<Delivery> {
         None
     }
 }
 
-/// What the consumer wants of the tasks that take deliveries.
+/// The number of deliveries that the consumer wants from the tasks that take them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// This many deliveries in flight at most; 1 or more.
+    /// At most this many deliveries in flight; at least 1.
     Deliveries(u32),
     /// No deliveries for now.
     Nothing,
-    /// No deliveries any more.
+    /// No more deliveries, ever.
     End,
 }
 
-/// The consumer's end: what a [`Receiver`](redrive_core::Receiver) receives from and sets its limit on. Clones are the same
-/// inbox; when the last of them is dropped, its sources are told the [end](Wish::End).
+/// The consumer's end: a [`Receiver`](redrive_core::Receiver) receives from it and sets its limit. Clones are the same inbox;
+/// when the last clone is dropped, its sources get the [end](Wish::End).
 ///
-/// The broker bounds how much waits in it, by the limit that the sources ask it for. Where a source asks the broker for a number
-/// of deliveries each time, it counts itself: what is in flight, received or not, and what it has asked for are never more than the
-/// limit.
+/// The inbox does not limit its size: the broker does, by the limit that the sources pass on to it. A source that requests a
+/// number of deliveries each time must count by itself: deliveries in flight, received or not, plus requested ones never exceed
+/// the limit.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -65,7 +66,7 @@ pub enum Wish {
 /// let mut source = inbox.source();
 /// tokio::spawn(async move {
 ///     while let Some(limit) = source.wanted().await {
-///         assert_eq!(limit, 10); // ask the broker for up to 10, and then:
+///         assert_eq!(limit, 10); // request up to 10 from the broker, then push them:
 ///         source.push([Arrived("a delivery")]);
 ///         source.wishes().other_than(limit).await;
 ///     }
@@ -78,12 +79,12 @@ pub enum Wish {
 /// ```
 pub struct Inbox<T: Arrival> {
     shared: Arc<Shared<T>>,
-    life: Arc<Life<T>>,
+    end_on_drop: Arc<EndOnDrop<T>>,
 }
 
-/// What both ends share. It must not keep the consumer's end alive.
+/// The state that both ends share. It must not keep the consumer's end alive.
 struct Shared<T> {
-    /// For the words of errors.
+    /// For the texts of errors.
     queue: String,
     /// Changed only while `state` is locked.
     wish: watch::Sender<Wish>,
@@ -91,45 +92,47 @@ struct Shared<T> {
     changed: Notify,
 }
 
-/// Ends with the last consumer's end.
-struct Life<T>(Arc<Shared<T>>);
+/// Ends the sources when the last consumer's end is dropped.
+struct EndOnDrop<T>(Arc<Shared<T>>);
 
 impl<T: Arrival> Inbox<T> {
-    /// An inbox of the transport of this queue. Nothing is wanted yet.
+    /// Creates the inbox of a transport for this queue. The first wish is [`Wish::Nothing`].
     pub fn new(queue: impl Into<String>) -> Self {
         let (wish, _) = watch::channel(Wish::Nothing);
         let (queue, changed) = (queue.into(), Notify::new());
         let shared = Arc::new(Shared { queue, wish, state: Mutex::new(State::new()), changed });
-        Self { life: Arc::new(Life(Arc::clone(&shared))), shared }
+        Self { end_on_drop: Arc::new(EndOnDrop(Arc::clone(&shared))), shared }
     }
 
-    /// A task's end: one for each task that takes deliveries.
+    /// Creates the end of a task: one for each task that takes deliveries.
     #[must_use]
     pub fn source(&self) -> Source<T> {
         let number = self.shared.state().add_source();
         Source::new(Arc::clone(&self.shared), number, self.wishes())
     }
 
-    /// For a task that takes no deliveries itself and that those in flight depend on.
+    /// Creates a guard for a task that takes no deliveries itself, but that deliveries in flight depend on.
     #[must_use]
     pub fn panic_guard(&self) -> PanicGuard<T> {
         PanicGuard::new(Arc::clone(&self.shared))
     }
 
-    /// What is wanted, and its changes.
+    /// Returns a view of the wish and its changes.
     #[must_use]
     pub fn wishes(&self) -> Wishes {
         Wishes::new(self.shared.wish.subscribe())
     }
 
-    /// For [`Receiver::receive`](redrive_core::Receiver::receive): appends what is there, in its order and `most` at most, and
-    /// answers how many; waits for the first. 0: nothing is to come. `into` makes of it what is received.
+    /// Implements [`Receiver::receive`](redrive_core::Receiver::receive): waits for a delivery, appends up to `most` deliveries
+    /// to the batch in their order, and returns their number. Returns 0 if no more deliveries come. `into` converts each
+    /// delivery.
     ///
     /// Cancel safe: a delivery leaves the inbox only when the future is ready.
     ///
     /// # Errors
     ///
-    /// What a source [failed](Source::fail) with, until the limit is set again; and always after a source panicked.
+    /// Returns the error of a source that [failed](Source::fail), until the limit is set again. Always fails after a source
+    /// panicked.
     pub async fn receive<R>(
         &self,
         batch: &mut VecDeque<R>,
@@ -137,33 +140,33 @@ impl<T: Arrival> Inbox<T> {
         into: impl Fn(T) -> R,
     ) -> Result<usize, TransportError> {
         loop {
-            if let Some(received) = self.receive_now(batch, most, &into) {
+            if let Some(received) = self.try_receive(batch, most, &into) {
                 return received;
             }
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // Register before looking: a change in between would be missed.
+            // Register before the check: otherwise a change in between would be missed.
             changed.as_mut().enable();
-            if let Some(received) = self.receive_now(batch, most, &into) {
+            if let Some(received) = self.try_receive(batch, most, &into) {
                 return received;
             }
             changed.await;
         }
     }
 
-    /// For [`Receiver::set_limit`](redrive_core::Receiver::set_limit). With 0 it resolves when every source has said that
-    /// nothing more comes from it, or when another caller has asked for deliveries meanwhile. The limit that holds already
-    /// changes nothing, unless a source has failed: that one is asked to try again.
+    /// Implements [`Receiver::set_limit`](redrive_core::Receiver::set_limit). A limit of 0 waits until every source has
+    /// reported that it has [stopped](Source::stopped), or until another caller sets a higher limit. Setting the current limit
+    /// again changes nothing, unless a source has failed: that source then tries again.
     ///
-    /// Cancel safe: the limit is set at once; only the waiting ends.
+    /// Cancel safe: the limit is set at once; dropping the future ends only the wait.
     ///
     /// # Errors
     ///
-    /// More than 0 after the [end](Self::end) or after a source panicked.
+    /// Fails for a limit above 0 after the [end](Self::end) or after a source panicked.
     pub async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
         if limit == 0 {
-            self.shared.want(Wish::Nothing);
-            self.until_stopped().await;
+            self.shared.set_wish(Wish::Nothing);
+            self.wait_until_stopped().await;
             return Ok(());
         }
         let wish = Wish::Deliveries(limit);
@@ -171,23 +174,24 @@ impl<T: Arrival> Inbox<T> {
         if self.is_ended() {
             return Err(self.closed());
         }
-        let failed = state.open()?;
-        // Said again to a source that had given up and waits for this word; to others, what is wanted already would begin again.
+        let failed = state.open_all()?;
+        // Notify about an unchanged limit only if a source failed, since it waits for that: other sources would start over.
         self.shared.wish.send_if_modified(|before| std::mem::replace(before, wish) != wish || failed);
         drop(state);
         self.shared.changed.notify_waiters();
         Ok(())
     }
 
-    /// For the beginning of [`Transport::close`](redrive_core::Transport::close): sources take nothing more, and no limit can be
-    /// set. What is there can still be received.
+    /// Ends the sources: they take no more deliveries, and no limit can be set. Deliveries in the inbox can still be received.
+    /// Call it at the beginning of [`Transport::close`](redrive_core::Transport::close).
     pub fn end(&self) {
-        self.shared.want(Wish::End);
+        self.shared.set_wish(Wish::End);
     }
 
-    /// For the end of it, when the sources have stopped: [`receive`](Self::receive) answers 0 from now on. Gives what was not
-    /// received, to be given back to the broker.
-    #[must_use = "what was not received is to be given back"]
+    /// Closes the inbox: [`receive`](Self::receive) returns 0 from then on. Returns the deliveries that were not received, to
+    /// be given back to the broker. Call it at the end of [`Transport::close`](redrive_core::Transport::close), when the
+    /// sources have stopped.
+    #[must_use = "give these deliveries back to the broker"]
     pub fn close(&self) -> VecDeque<T> {
         self.end();
         let rest = self.shared.state().close();
@@ -195,19 +199,19 @@ impl<T: Arrival> Inbox<T> {
         rest
     }
 
-    /// Whether the end was said.
+    /// Returns true after [`end`](Self::end) or [`close`](Self::close).
     #[must_use]
     pub fn is_ended(&self) -> bool {
         *self.shared.wish.borrow() == Wish::End
     }
 
-    /// The error of what is asked for after the end.
+    /// Returns the error for calls after the end.
     #[must_use]
     pub fn closed(&self) -> TransportError {
         TransportError::closed(&self.shared.queue)
     }
 
-    fn receive_now<R>(
+    fn try_receive<R>(
         &self,
         batch: &mut VecDeque<R>,
         most: usize,
@@ -216,16 +220,16 @@ impl<T: Arrival> Inbox<T> {
         let mut count = 0;
         while count < most {
             let (next, lost) = self.shared.state().next();
-            // Outside of the lock: what is dropped may give itself back.
+            // Dropped without the lock: a receipt may give its delivery back.
             drop(lost);
             let Some(arrived) = next else { break };
             batch.push_back(into(arrived));
             count += 1;
         }
-        if count > 0 { Some(Ok(count)) } else { self.shared.state().why_nothing_comes() }
+        if count > 0 { Some(Ok(count)) } else { self.shared.state().result_when_empty() }
     }
 
-    async fn until_stopped(&self) {
+    async fn wait_until_stopped(&self) {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
@@ -240,8 +244,8 @@ impl<T: Arrival> Inbox<T> {
 }
 
 impl<T> Shared<T> {
-    /// Nothing is wanted after the end.
-    fn want(&self, wish: Wish) {
+    /// Sets the wish. Does nothing after the end.
+    fn set_wish(&self, wish: Wish) {
         let state = self.state();
         self.wish.send_if_modified(|before| *before != Wish::End && std::mem::replace(before, wish) != wish);
         drop(state);
@@ -253,15 +257,15 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Drop for Life<T> {
+impl<T> Drop for EndOnDrop<T> {
     fn drop(&mut self) {
-        self.0.want(Wish::End);
+        self.0.set_wish(Wish::End);
     }
 }
 
 impl<T: Arrival> Clone for Inbox<T> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), life: Arc::clone(&self.life) }
+        Self { shared: Arc::clone(&self.shared), end_on_drop: Arc::clone(&self.end_on_drop) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The end of a task that takes deliveries.
+//! The inbox's end for a task that takes deliveries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use tokio::sync::watch;
 
 use super::{Arrival, Shared, Wish};
 
-/// The end of one task that takes deliveries from a broker. Dropped in a panic, it has the consumer told so: otherwise that would
-/// wait for ever.
+/// The end of one task that takes deliveries from a broker. If the task panics, the drop makes
+/// [`receive`](super::Inbox::receive) fail instead of waiting forever.
 pub struct Source<T: Arrival> {
     shared: Arc<Shared<T>>,
     number: usize,
     wishes: Wishes,
 }
 
-/// What is wanted, and its changes. Each clone sees every change by itself.
+/// A view of the consumer's [`Wish`] and its changes. Each clone sees every change.
 #[derive(Clone, Debug)]
 pub struct Wishes(watch::Receiver<Wish>);
 
@@ -25,15 +25,15 @@ impl<T: Arrival> Source<T> {
         Self { shared, number, wishes }
     }
 
-    /// Waits until deliveries are wanted, and answers how many in flight at most; `None` at the end. Until then it says that nothing
-    /// comes from here: call it only when everything that the broker handed out is [pushed](Self::push).
+    /// Waits until the consumer wants deliveries, and returns the maximum number in flight; returns `None` at the end. While it
+    /// waits, this source counts as [stopped](Self::stopped): [push](Self::push) everything that the broker delivered first.
     ///
     /// Cancel safe.
     pub async fn wanted(&mut self) -> Option<u32> {
         loop {
-            // Looked at before `stopped`: a change after this look ends the wait below. The other way round a limit that is
-            // taken back in between would be seen here, and this source would never say that it has stopped.
-            let wish = self.wishes.see();
+            // Read the wish before `stopped`: a change after the read ends the wait below. In the other order, `stopped` may
+            // do nothing because a limit is set; if that limit is withdrawn before the read, this source never reports its stop.
+            let wish = self.wishes.read();
             if let Wish::Deliveries(limit) = wish {
                 return Some(limit);
             }
@@ -45,49 +45,52 @@ impl<T: Arrival> Source<T> {
         }
     }
 
-    /// What is wanted, to wait for a change beside other work.
+    /// Returns a view of the wish, to wait for a change beside other work.
     #[must_use]
     pub fn wishes(&self) -> Wishes {
         self.wishes.clone()
     }
 
-    /// What is wanted now.
+    /// Returns the current wish.
     #[must_use]
     pub fn wish(&self) -> Wish {
         self.wishes.now()
     }
 
-    /// Waits for a change of what is wanted, and answers it. A change back counts. Cancel safe.
+    /// Waits for a change of the wish, and returns the new one. Also returns if the value changed and changed back. Cancel safe.
     pub async fn changed(&mut self) -> Wish {
         self.wishes.changed().await
     }
 
-    /// Says that nothing more comes from here until deliveries are wanted again. Does nothing while they are wanted.
+    /// Reports that no more deliveries come from this source until the consumer wants some again. Does nothing while it wants
+    /// some.
     pub fn stopped(&self) {
         {
             let mut state = self.shared.state();
-            // While nobody can want something else.
+            // Checked while the state is locked: the wish cannot change meanwhile.
             if matches!(self.wishes.now(), Wish::Deliveries(_)) {
                 return;
             }
-            state.stopped(self.number);
+            state.source_stopped(self.number);
         }
         self.shared.changed.notify_waiters();
     }
 
-    /// What the broker handed out, in its order.
+    /// Adds deliveries to the inbox, in the broker's order.
     pub fn push(&self, arrived: impl IntoIterator<Item = T>) {
         let was_empty = self.shared.state().push(arrived);
-        // As long as something is there nobody waits.
+        // Nobody waits while the inbox is not empty.
         if was_empty {
             self.shared.changed.notify_waiters();
         }
     }
 
-    /// Only a person can help: [`receive`](super::Inbox::receive) answers this error until the limit is set again, which
-    /// [changes](Self::changed) the wish. Does nothing where the wish has changed since it was last seen here: try again then.
+    /// Reports an error that only a person can correct: [`receive`](super::Inbox::receive) returns it until the limit is set
+    /// again, which [changes](Self::changed) the wish. Does nothing if the wish has changed since this source last read it: try
+    /// again then.
     ///
-    /// Await [`changed`](Self::changed) next, in both cases: deliveries are still [wanted](Self::wanted), and that answers at once.
+    /// Await [`changed`](Self::changed) next, in both cases: deliveries are still wanted, so [`wanted`](Self::wanted) would
+    /// return at once.
     pub fn fail(&self, error: TransportError) {
         {
             let mut state = self.shared.state();
@@ -99,12 +102,12 @@ impl<T: Arrival> Source<T> {
         self.shared.changed.notify_waiters();
     }
 
-    /// What was lost before it was received, since this was asked for the last time: for
+    /// Returns the deliveries that were lost before they were received, since the last call: for
     /// [`Interrupted`](redrive_core::Signal::Interrupted).
     #[must_use]
     pub fn take_unreceived(&self) -> Vec<Delivery> {
         let (unreceived, lost) = self.shared.state().take_unreceived();
-        // Outside of the lock: what is dropped may give itself back.
+        // Dropped without the lock: a receipt may give its delivery back.
         drop(lost);
         unreceived
     }
@@ -115,13 +118,13 @@ impl Wishes {
         Self(wishes)
     }
 
-    /// What is wanted now.
+    /// Returns the current wish.
     #[must_use]
     pub fn now(&self) -> Wish {
         *self.0.borrow()
     }
 
-    /// Waits for a change, and answers it. A change back counts. Cancel safe.
+    /// Waits for a change, and returns the new wish. Also returns if the value changed and changed back. Cancel safe.
     pub async fn changed(&mut self) -> Wish {
         match self.0.changed().await {
             Ok(()) => *self.0.borrow_and_update(),
@@ -129,13 +132,14 @@ impl Wishes {
         }
     }
 
-    /// Resolves when something else than this many deliveries is wanted; at once where it is so already. Cancel safe.
+    /// Waits until the consumer wants anything but this many deliveries; returns at once if it already does. Cancel safe.
     pub async fn other_than(&mut self, limit: u32) {
-        // Where nobody can want anything any more, that is another wish too.
+        // An error means that the inbox is gone: that counts as another wish.
         let _ = self.0.wait_for(|wish| *wish != Wish::Deliveries(limit)).await;
     }
 
-    fn see(&mut self) -> Wish {
+    /// Returns the current wish, and marks it as seen.
+    fn read(&mut self) -> Wish {
         *self.0.borrow_and_update()
     }
 }
@@ -143,15 +147,15 @@ impl Wishes {
 impl<T: Arrival> Drop for Source<T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.break_off();
+            self.shared.mark_broken();
         }
-        self.shared.state().stopped(self.number);
+        self.shared.state().source_stopped(self.number);
         self.shared.changed.notify_waiters();
     }
 }
 
-/// Held by a task that takes no deliveries itself and that those in flight depend on, for example one that renews their locks.
-/// Dropped in a panic, it has the consumer told so.
+/// Makes [`receive`](super::Inbox::receive) fail if the task that holds it panics. For tasks that take no deliveries
+/// themselves, but that deliveries in flight depend on, for example a task that renews their locks.
 pub struct PanicGuard<T: Arrival>(Arc<Shared<T>>);
 
 impl<T: Arrival> PanicGuard<T> {
@@ -163,7 +167,7 @@ impl<T: Arrival> PanicGuard<T> {
 impl<T: Arrival> Drop for PanicGuard<T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.break_off();
+            self.0.mark_broken();
         }
     }
 }
@@ -175,12 +179,12 @@ impl<T: Arrival> fmt::Debug for PanicGuard<T> {
 }
 
 impl<T: Arrival> Shared<T> {
-    fn break_off(&self) {
+    fn mark_broken(&self) {
         let message = format!(
             "a task that takes deliveries of `{}` panicked (see the log): connect another transport, or restart the process",
             self.queue
         );
-        self.state().break_off(TransportError::new(TransportErrorKind::Other, message));
+        self.state().mark_broken(TransportError::new(TransportErrorKind::Other, message));
         self.changed.notify_waiters();
     }
 }

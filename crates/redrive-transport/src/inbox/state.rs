@@ -1,4 +1,4 @@
-//! What is in an inbox, and whether more will come. Pure.
+//! The deliveries in an inbox, and the states of its sources. Pure.
 
 use std::collections::VecDeque;
 
@@ -8,99 +8,101 @@ use super::Arrival;
 
 pub(super) struct State<T> {
     arrived: VecDeque<T>,
-    /// Lost before they were received, since this was asked for the last time.
+    /// Deliveries that were lost before they were received, since the last [`take_unreceived`](Self::take_unreceived).
     unreceived: Vec<Delivery>,
-    /// One for each source: more may come from it.
+    /// One entry for each source: true if more deliveries may come from it.
     open: Vec<bool>,
-    end: End,
+    status: Status,
 }
 
-/// Why nothing more comes, whatever is wanted.
-enum End {
-    No,
-    /// Until the limit is set again.
+/// The state of the inbox: deliveries may come, or why none come.
+enum Status {
+    Running,
+    /// No deliveries until the limit is set again.
     Failed(TransportError),
-    /// Never: a source panicked.
+    /// No more deliveries: a source panicked.
     Broken(TransportError),
     Closed,
 }
 
 impl<T> State<T> {
     pub(super) fn new() -> Self {
-        Self { arrived: VecDeque::new(), unreceived: Vec::new(), open: Vec::new(), end: End::No }
+        Self { arrived: VecDeque::new(), unreceived: Vec::new(), open: Vec::new(), status: Status::Running }
     }
 
-    /// One more source, and its number. Nothing comes from it yet.
+    /// Adds a source, which is not open yet. Returns its number.
     pub(super) fn add_source(&mut self) -> usize {
         self.open.push(false);
         self.open.len() - 1
     }
 
-    /// More may come from every source. Answers whether one had failed.
-    pub(super) fn open(&mut self) -> Result<bool, TransportError> {
-        if let End::Broken(error) = &self.end {
+    /// Opens every source. Returns true if one had failed.
+    pub(super) fn open_all(&mut self) -> Result<bool, TransportError> {
+        if let Status::Broken(error) = &self.status {
             return Err(error.clone());
         }
-        let failed = matches!(self.end, End::Failed(_));
+        let failed = matches!(self.status, Status::Failed(_));
         if failed {
-            self.end = End::No;
+            self.status = Status::Running;
         }
         self.open.fill(true);
         Ok(failed)
     }
 
-    /// Nothing more comes from this source, until it is opened again.
-    pub(super) fn stopped(&mut self, source: usize) {
+    /// Marks a source as stopped: no more deliveries come from it until it is opened again.
+    pub(super) fn source_stopped(&mut self, source: usize) {
         if let Some(open) = self.open.get_mut(source) {
             *open = false;
         }
     }
 
+    /// Sets the error of [`receive`](super::Inbox::receive) until the sources are opened again.
     pub(super) fn fail(&mut self, error: TransportError) {
-        if let End::No | End::Failed(_) = self.end {
-            self.end = End::Failed(error);
+        if let Status::Running | Status::Failed(_) = self.status {
+            self.status = Status::Failed(error);
         }
     }
 
-    pub(super) fn break_off(&mut self, error: TransportError) {
-        if !matches!(self.end, End::Closed) {
-            self.end = End::Broken(error);
+    /// Sets the error of [`receive`](super::Inbox::receive) for good.
+    pub(super) fn mark_broken(&mut self, error: TransportError) {
+        if !matches!(self.status, Status::Closed) {
+            self.status = Status::Broken(error);
         }
     }
 
-    /// What was not received.
+    /// Closes the inbox. Returns the deliveries that were not received.
     pub(super) fn close(&mut self) -> VecDeque<T> {
-        self.end = End::Closed;
+        self.status = Status::Closed;
         std::mem::take(&mut self.arrived)
     }
 
-    /// Whether nothing more comes in.
+    /// Returns true if no more deliveries come in.
     pub(super) fn is_stopped(&self) -> bool {
-        !matches!(self.end, End::No) || !self.open.contains(&true)
+        !matches!(self.status, Status::Running) || !self.open.contains(&true)
     }
 
-    /// With nothing there: what to answer instead of waiting.
-    pub(super) fn why_nothing_comes(&self) -> Option<Result<usize, TransportError>> {
+    /// Returns the result of [`receive`](super::Inbox::receive) on an empty inbox; `None` if it must wait.
+    pub(super) fn result_when_empty(&self) -> Option<Result<usize, TransportError>> {
         if !self.arrived.is_empty() {
             return None;
         }
-        match &self.end {
-            End::Closed => Some(Ok(0)),
-            End::Failed(error) | End::Broken(error) => Some(Err(error.clone())),
-            End::No => (!self.open.contains(&true)).then_some(Ok(0)),
+        match &self.status {
+            Status::Closed => Some(Ok(0)),
+            Status::Failed(error) | Status::Broken(error) => Some(Err(error.clone())),
+            Status::Running => (!self.open.contains(&true)).then_some(Ok(0)),
         }
     }
 }
 
 impl<T: Arrival> State<T> {
-    /// Answers whether the inbox was empty.
+    /// Adds deliveries. Returns true if the inbox was empty.
     pub(super) fn push(&mut self, arrived: impl IntoIterator<Item = T>) -> bool {
         let was_empty = self.arrived.is_empty();
         self.arrived.extend(arrived);
         was_empty
     }
 
-    /// The next that is not lost, and the lost ones before it.
+    /// Removes the next delivery that is not lost, and the lost ones before it.
     pub(super) fn next(&mut self) -> (Option<T>, Vec<T>) {
         let mut lost = Vec::new();
         while let Some(arrived) = self.arrived.pop_front() {
@@ -113,7 +115,8 @@ impl<T: Arrival> State<T> {
         (None, lost)
     }
 
-    /// What was lost before it was received, since this was asked for the last time; and the lost ones that were still here.
+    /// Returns the deliveries that were lost before they were received, since the last call; and the lost ones that it removed
+    /// from the inbox, for the caller to drop without the lock.
     pub(super) fn take_unreceived(&mut self) -> (Vec<Delivery>, VecDeque<T>) {
         let (lost, rest) = self.arrived.drain(..).partition::<VecDeque<_>, _>(Arrival::is_lost);
         self.arrived = rest;

@@ -5,7 +5,7 @@ use redrive_core::{Message, TransportErrorKind};
 
 use super::*;
 
-/// A number that may be lost.
+/// A numbered delivery that may be lost.
 #[derive(Clone, Debug)]
 struct Arrived(u32, Arc<AtomicBool>);
 
@@ -27,7 +27,7 @@ fn inbox() -> Inbox<Arrived> {
     Inbox::new("orders")
 }
 
-/// What `receive` answers at once; `None` where it waits.
+/// Returns what `receive` returns at once; `None` if it waits.
 fn receive(inbox: &Inbox<Arrived>, most: usize) -> Option<Result<Vec<u32>, TransportErrorKind>> {
     let mut batch = VecDeque::new();
     let received = inbox.receive(&mut batch, most, |arrived| arrived.0).now_or_never()?;
@@ -42,16 +42,16 @@ fn set_limit(inbox: &Inbox<Arrived>, limit: u32) -> Option<Result<(), TransportE
 }
 
 #[test]
-fn nothing_comes_before_the_first_limit_and_after_the_limit_zero() {
+fn no_delivery_comes_before_the_first_limit_or_after_limit_zero() {
     let inbox = inbox();
     let mut source = inbox.source();
     assert_eq!(receive(&inbox, 9), Some(Ok(vec![])));
     assert_eq!(set_limit(&inbox, 5), Some(Ok(())));
-    assert_eq!(receive(&inbox, 9), None, "something may come");
+    assert_eq!(receive(&inbox, 9), None, "a delivery may come");
     assert_eq!(source.wanted().now_or_never(), Some(Some(5)));
     source.push((0..3).map(arrived));
     assert_eq!(receive(&inbox, 2), Some(Ok(vec![0, 1])));
-    assert_eq!(set_limit(&inbox, 0), None, "something may still come");
+    assert_eq!(set_limit(&inbox, 0), None, "a delivery may still come");
     source.push([arrived(3)]);
     assert_eq!(source.wanted().now_or_never(), None);
     assert_eq!(set_limit(&inbox, 0), Some(Ok(())));
@@ -60,7 +60,7 @@ fn nothing_comes_before_the_first_limit_and_after_the_limit_zero() {
 }
 
 #[test]
-fn a_limit_zero_waits_for_every_source() {
+fn limit_zero_waits_for_every_source() {
     let inbox = inbox();
     let mut sources = [inbox.source(), inbox.source()];
     set_limit(&inbox, 1).unwrap().unwrap();
@@ -68,11 +68,11 @@ fn a_limit_zero_waits_for_every_source() {
     assert_eq!(sources[0].wanted().now_or_never(), None);
     assert_eq!(set_limit(&inbox, 0), None);
     drop(sources);
-    assert_eq!(set_limit(&inbox, 0), Some(Ok(())), "a source that is gone gives nothing");
+    assert_eq!(set_limit(&inbox, 0), Some(Ok(())), "a dropped source delivers nothing");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_zero_ends_when_another_caller_asks_for_deliveries() {
+async fn limit_zero_ends_when_another_caller_sets_a_higher_limit() {
     let inbox = inbox();
     let _source = inbox.source();
     set_limit(&inbox, 1).unwrap().unwrap();
@@ -85,11 +85,11 @@ async fn a_limit_zero_ends_when_another_caller_asks_for_deliveries() {
     }
     inbox.set_limit(2).await.unwrap();
     let stopped = tokio::time::timeout(std::time::Duration::from_secs(1), stopping).await;
-    stopped.expect("it ends").unwrap().unwrap();
+    stopped.expect("limit zero resolves").unwrap().unwrap();
 }
 
 #[test]
-fn a_wish_that_was_taken_back_unseen_does_not_leave_a_source_open() {
+fn a_wish_that_was_withdrawn_unseen_leaves_no_source_open() {
     let inbox = inbox();
     let mut source = inbox.source();
     assert_eq!(source.wanted().now_or_never(), None);
@@ -100,8 +100,8 @@ fn a_wish_that_was_taken_back_unseen_does_not_leave_a_source_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limit_zero_right_after_another_ends() {
-    // As many as show the race, several times over, between a source that looks and a consumer that changes its mind.
+async fn limit_zero_right_after_another_limit_resolves() {
+    // Several times as many as needed to hit the race between a source that reads the wish and a consumer that changes it.
     const TIMES: usize = 5_000;
     let inbox = inbox();
     for mut source in [inbox.source(), inbox.source()] {
@@ -118,11 +118,11 @@ async fn a_limit_zero_right_after_another_ends() {
         }
     };
     let changed = tokio::time::timeout(std::time::Duration::from_secs(60), changing).await;
-    assert!(changed.is_ok(), "a source never says that it has stopped");
+    assert!(changed.is_ok(), "a source never reports that it has stopped");
 }
 
 #[test]
-fn the_limit_that_holds_is_not_said_again_but_to_a_source_that_failed() {
+fn an_unchanged_limit_notifies_only_a_failed_source() {
     let inbox = inbox();
     let mut source = inbox.source();
     set_limit(&inbox, 3).unwrap().unwrap();
@@ -133,30 +133,30 @@ fn the_limit_that_holds_is_not_said_again_but_to_a_source_that_failed() {
     assert_eq!(receive(&inbox, 1), Some(Err(TransportErrorKind::Topology)));
     set_limit(&inbox, 3).unwrap().unwrap();
     assert_eq!(source.changed().now_or_never(), Some(Wish::Deliveries(3)));
-    assert_eq!(receive(&inbox, 1), None, "it tries again");
+    assert_eq!(receive(&inbox, 1), None, "the source tries again");
 }
 
 #[test]
-fn a_failure_of_what_was_wanted_before_says_nothing() {
+fn a_failure_for_an_outdated_wish_is_ignored() {
     let inbox = inbox();
     let mut source = inbox.source();
     set_limit(&inbox, 3).unwrap().unwrap();
     assert_eq!(source.wanted().now_or_never(), Some(Some(3)));
     set_limit(&inbox, 1).unwrap().unwrap();
     source.fail(TransportError::new(TransportErrorKind::Topology, "the queue was gone"));
-    assert_eq!(receive(&inbox, 1), None, "it has not yet heard of the new limit, and tries again");
+    assert_eq!(receive(&inbox, 1), None, "the source has not read the new limit yet, and tries again");
     assert_eq!(source.changed().now_or_never(), Some(Wish::Deliveries(1)));
 }
 
 #[test]
-fn a_source_that_panics_is_told_for_good() {
+fn a_panicking_source_breaks_the_inbox_for_good() {
     let inbox = inbox();
     let source = inbox.source();
     set_limit(&inbox, 3).unwrap().unwrap();
     source.push([arrived(1)]);
     let panicking = std::thread::spawn(move || {
         let _source = source;
-        panic!("as the test asks");
+        panic!("the test asked for a panic");
     });
     panicking.join().unwrap_err();
     assert_eq!(receive(&inbox, 9), Some(Ok(vec![1])));
@@ -168,7 +168,7 @@ fn a_source_that_panics_is_told_for_good() {
 }
 
 #[test]
-fn a_guard_tells_of_a_panic_and_of_nothing_else() {
+fn a_panic_guard_reports_only_panics() {
     let inbox = inbox();
     let _source = inbox.source();
     set_limit(&inbox, 3).unwrap().unwrap();
@@ -177,7 +177,7 @@ fn a_guard_tells_of_a_panic_and_of_nothing_else() {
     let guard = inbox.panic_guard();
     let panicking = std::thread::spawn(move || {
         let _guard = guard;
-        panic!("as the test asks");
+        panic!("the test asked for a panic");
     });
     panicking.join().unwrap_err();
     assert_eq!(receive(&inbox, 9), Some(Err(TransportErrorKind::Other)));
@@ -185,7 +185,7 @@ fn a_guard_tells_of_a_panic_and_of_nothing_else() {
 }
 
 #[test]
-fn what_is_lost_is_not_received_and_is_told_once() {
+fn lost_deliveries_are_not_received_and_are_reported_once() {
     let inbox = inbox();
     let source = inbox.source();
     set_limit(&inbox, 9).unwrap().unwrap();
@@ -202,7 +202,7 @@ fn what_is_lost_is_not_received_and_is_told_once() {
 }
 
 #[test]
-fn after_the_end_nothing_else_is_wanted() {
+fn after_the_end_the_wish_stays() {
     let inbox = inbox();
     let mut source = inbox.source();
     set_limit(&inbox, 3).unwrap().unwrap();
@@ -217,7 +217,7 @@ fn after_the_end_nothing_else_is_wanted() {
 }
 
 #[test]
-fn the_last_consumers_end_ends_the_sources() {
+fn dropping_the_last_clone_ends_the_sources() {
     let inbox = inbox();
     let mut source = inbox.source();
     let other = inbox.clone();
