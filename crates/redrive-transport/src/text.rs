@@ -1,11 +1,15 @@
-//! Headers as text, for brokers whose headers are text.
+//! Converts headers to text and back, for brokers whose headers are text.
 //!
-//! A string stays as it is. Every other value is text that begins with `redrive+json:` and says its type, so that it comes back
-//! with that type ([`from_value`], [`to_value`]). [`headers`] and [`message`] do this for all headers and properties of a message.
+//! A string is written unchanged. Every other value is written as text that begins with `redrive+json:` and names its type, so
+//! that it is read back with that type ([`from_value`], [`to_value`]). [`headers`] and [`message`] convert all headers and
+//! properties of a message.
 //!
-//! Two things are the broker's own. Which names it takes: refuse also those that it acts on (`Nats-…`, `x-…`), so that no header
-//! of a message gives it orders. And which texts it carries as they are: [`typed_text`] stands for those that it would change,
-//! for example for one with line ends where lines end headers.
+//! The transport decides two things for its broker:
+//!
+//! - The names that the broker accepts. Refuse also names that it acts on (`Nats-…`, `x-…`), so that no header of a message
+//!   controls the broker.
+//! - The texts that the broker carries unchanged. Replace the others by their [`typed_text`], for example texts with line breaks
+//!   if a line break ends a header.
 //!
 //! ```
 //! use redrive_core::{Message, Value};
@@ -31,51 +35,52 @@ use bytes::Bytes;
 use redrive_core::{Headers, Message, Timestamp, Value};
 use serde_json::{Value as Json, json};
 
-/// What a text begins with that stands for more than itself.
+/// The prefix of a text that encodes a typed value.
 const TYPED: &str = "redrive+json:";
-/// A header of this name holds a property of the message.
+/// The prefix of the names of headers that hold properties of the message.
 const PROPERTY: &str = "redrive-property-";
-/// A header of this name holds the headers whose names the broker does not take.
+/// The name of the header that holds all headers whose names the broker does not accept.
 const OTHERS: &str = "redrive-other-headers";
 
-/// A value as text. [`to_value`] makes that very value of it again.
+/// Converts a value to text. [`to_value`] returns the same value, with its type.
 #[must_use]
 pub fn from_value(value: &Value) -> String {
     match value {
-        // A string that looks like another value would come back as that.
+        // A string that looks like a typed value would be read back as that value.
         Value::String(text) if typed_value(text).is_none() => text.clone(),
         _ => typed_text(value),
     }
 }
 
-/// The value that a text of [`from_value`] or [`typed_text`] stands for. Any other text is a string.
+/// Converts a text of [`from_value`] or [`typed_text`] to its value. Any other text is a string.
 #[must_use]
 pub fn to_value(text: String) -> Value {
     typed_value(&text).unwrap_or(Value::String(text))
 }
 
-/// A value as text that says its type, strings too.
+/// Converts a value to text that names its type, even if it is a string.
 #[must_use]
 pub fn typed_text(value: &Value) -> String {
     format!("{TYPED}{}", to_json(value))
 }
 
-/// The value that a text of [`typed_text`] stands for. Only where that function writes exactly this text: anybody may have
-/// written it.
+/// Converts a text of [`typed_text`] to its value. Returns `None` for a text that [`typed_text`] would write differently: others
+/// may have written it.
 #[must_use]
 pub fn typed_value(text: &str) -> Option<Value> {
     let text = text.strip_prefix(TYPED)?;
     let json: Json = serde_json::from_str(text).ok()?;
     let value = from_json(json.clone())?;
     let written = to_json(&value);
-    // Lengths, not texts: the order of keys depends on the features that `serde_json` was built with, here and there.
+    // Compares lengths, not texts: the order of keys depends on the features of `serde_json`, which may differ at the sender.
     (written == json && written.to_string().len() == text.len()).then_some(value)
 }
 
-/// All headers and properties of a message as names and texts. Headers whose names `takes` refuses go together into one,
-/// `redrive-other-headers`; each property has one, such as `redrive-property-id`.
+/// Converts all headers and properties of a message to names and texts. All headers whose names `takes` refuses share one header,
+/// `redrive-other-headers`. Each property gets its own header, such as `redrive-property-id`.
 ///
-/// Properties for which the broker has a place of its own are taken out of the message before, and put back after [`message`].
+/// If the broker has its own field for a property, take the property out of the message first, and set it again after
+/// [`message`].
 #[must_use]
 pub fn headers(message: &Message, takes: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let is_reserved = |name: &str| name == OTHERS || name.starts_with(PROPERTY);
@@ -95,7 +100,7 @@ pub fn headers(message: &Message, takes: impl Fn(&str) -> bool) -> Vec<(String, 
     texts
 }
 
-/// The message of [these headers](headers) and this body. Total: what was not written by redrive is a header.
+/// Builds a message from the texts of [`headers`] and a body. Never fails: a text that redrive did not write becomes a header.
 #[must_use]
 pub fn message(texts: impl IntoIterator<Item = (String, String)>, body: impl Into<Bytes>) -> Message {
     let mut message = Message::new(body);
@@ -117,7 +122,7 @@ pub fn message(texts: impl IntoIterator<Item = (String, String)>, body: impl Int
     message
 }
 
-/// Takes a header off that is a text; any other stays.
+/// Removes and returns a header if it is a string. Otherwise leaves it in place.
 pub fn take_text(headers: &mut Headers, name: &str) -> Option<String> {
     headers.get(name)?.as_str()?;
     match headers.remove(name) {
@@ -126,7 +131,7 @@ pub fn take_text(headers: &mut Headers, name: &str) -> Option<String> {
     }
 }
 
-/// The properties that a message has, as values.
+/// Returns the properties that are set on a message, as values.
 fn properties(message: &Message) -> Vec<(&'static str, Value)> {
     let known = message.properties();
     let millis = |time: std::time::Duration| Value::U64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -140,7 +145,7 @@ fn properties(message: &Message) -> Vec<(&'static str, Value)> {
     texts.chain(others).filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// `None`: there is no such property, or the value is none of it.
+/// Sets a property. Returns `None` if there is no such property, or if the value has the wrong type.
 fn set_property(message: &mut Message, name: &str, value: &Value) -> Option<()> {
     let known = message.properties_mut();
     if let Some((_, text)) = known.texts_mut().find(|(text, _)| *text == name) {
@@ -159,7 +164,8 @@ fn set_property(message: &mut Message, name: &str, value: &Value) -> Option<()> 
     Some(())
 }
 
-/// Texts, 64-bit integers, booleans and lists as what they are; everything else as an object whose only key is its type.
+/// Converts null, strings, signed 64-bit integers, booleans and lists directly; everything else to an object whose only key is
+/// the type.
 fn to_json(value: &Value) -> Json {
     let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
     match value {
@@ -180,7 +186,7 @@ fn to_json(value: &Value) -> Json {
         Value::I32(n) => json!({ "i32": n }),
         Value::U32(n) => json!({ "u32": n }),
         Value::U64(n) => json!({ "u64": n }),
-        // By their bits: JSON has neither infinities nor NaN.
+        // As bits: JSON has neither infinities nor NaN.
         Value::F32(n) => json!({ "f32": n.to_bits() }),
         Value::F64(n) => json!({ "f64": n.to_bits() }),
         Value::Decimal { scale, value } => json!({ "decimal": [scale, value] }),
@@ -273,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_comes_back_with_its_type() {
+    fn every_value_is_read_back_with_its_type() {
         let all = every_value();
         for value in &all {
             assert_eq!(&to_value(from_value(value)), value);
@@ -282,11 +288,11 @@ mod tests {
         assert_eq!(to_value(from_value(&nested)), nested);
         assert_eq!(from_value(&"blue".into()), "blue");
         let odd = Value::String(typed_text(&Value::U8(7)));
-        assert_eq!(to_value(from_value(&odd)), odd, "a string that looks like another value");
+        assert_eq!(to_value(from_value(&odd)), odd, "a string that looks like a typed value");
     }
 
     #[test]
-    fn what_only_looks_like_ours_stays_text() {
+    fn texts_that_redrive_did_not_write_stay_strings() {
         for text in [
             "redrive+json:",
             "redrive+json:{",
@@ -303,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_keys_says_nothing() {
+    fn the_order_of_keys_does_not_matter() {
         for text in [r#"{"table":{"a":1,"b":2}}"#, r#"{"table":{"b":2,"a":1}}"#] {
             assert!(
                 typed_value(&format!("{TYPED}{text}")).is_some_and(|value| value.as_table().is_some()),
@@ -330,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_back_with_all_headers_and_properties() {
+    fn a_message_is_read_back_with_all_headers_and_properties() {
         let message = full();
         let texts = headers(&message, str::is_ascii);
         assert!(texts.iter().all(|(name, _)| name.is_ascii()));
@@ -347,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_a_header() {
+    fn texts_of_others_become_headers() {
         for (name, text) in [
             (format!("{PROPERTY}priority"), "high"),
             (format!("{PROPERTY}colour"), "red"),
