@@ -1,5 +1,6 @@
-//! The in-process broker of redrive: its default, for tests, for trying things out, and for work that may end with its
-//! process. Nothing to install, no I/O; on tokio's clock, so that paused time runs a ladder of hours in milliseconds.
+//! The in-process broker of redrive. It is the default: for tests, for trying things out, and for work that may end with its
+//! process. It needs no installation and no I/O. It runs on tokio's clock: with paused time, a ladder of hours takes
+//! milliseconds.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -13,8 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What it does in which case: [its page](https://github.com/redrive-rs/redrive/blob/main/docs/transports/memory.md).
-// Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
+//! For its exact behaviour see [its page](https://github.com/redrive-rs/redrive/blob/main/docs/transports/memory.md).
+// Compiles the page's code blocks with the documentation tests, which run only in the repository: the page is not in the package.
 #![cfg_attr(doctest, doc = include_str!("../../../docs/transports/memory.md"))]
 
 mod broker;

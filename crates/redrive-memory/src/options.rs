@@ -1,6 +1,6 @@
-//! The limits of a broker.
+//! The options of a broker.
 
-/// What a broker allows. Default: no limits. The limits hold for each queue by itself.
+/// The limits of a broker. Default: no limits. Each queue has its own.
 ///
 /// ```
 /// use redrive_memory::{MemoryBroker, MemoryOptions};
@@ -17,26 +17,26 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// No limits.
+    /// Creates options without limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// At most this many messages in a queue: ready, waiting and held ones together. A full queue refuses to
-    /// take more from publishers and from redrives; retries always find their place.
+    /// Sets the maximum number of messages in a queue: ready, waiting and in flight. A full queue refuses publishers and
+    /// redrives; it always accepts retries.
     pub fn queue_capacity(mut self, messages: usize) -> Self {
         self.queue_capacity = Some(messages);
         self
     }
 
-    /// At most this many messages on each shelf. A full shelf refuses more: the delivery stays in flight.
+    /// Sets the maximum number of messages on each shelf. A full shelf refuses more: the delivery stays in flight.
     pub fn shelf_capacity(mut self, messages: usize) -> Self {
         self.shelf_capacity = Some(messages);
         self
     }
 
-    /// A message that comes back after having been handed out this often goes to the dead-letter shelf, moved
-    /// by the broker itself, without its history. Releasing does not count. At least 1.
+    /// Sets the delivery limit, at least 1. If a message is given back after this many deliveries, the broker itself moves it
+    /// to the dead-letter shelf, without its history. Released deliveries do not count.
     pub fn delivery_limit(mut self, times: u32) -> Self {
         self.delivery_limit = Some(times.max(1));
         self

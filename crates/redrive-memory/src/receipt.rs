@@ -10,13 +10,14 @@ use crate::broker::MemoryBroker;
 use crate::error::Refusal;
 use crate::queue::Tag;
 
-/// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a delivery.
+/// The right to settle one delivery. Dropping it gives the delivery back, which counts as a delivery.
 #[derive(Debug)]
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct MemoryReceipt {
     held: InFlight<Held>,
 }
 
+/// One unsettled delivery.
 #[derive(Debug)]
 struct Held {
     broker: MemoryBroker,
@@ -29,7 +30,7 @@ impl MemoryReceipt {
         Self { held: InFlight::new(Held { broker, queue, tag }) }
     }
 
-    /// Carries the settlement out, in one go.
+    /// Carries out the settlement in one step.
     pub(crate) fn settle(self, settlement: Settlement) -> Result<(), SettleError<Self>> {
         let Held { broker, queue, tag } = &*self.held;
         let settled = broker.change(queue, |queue| queue.settle(*tag, settlement, Instant::now()));
