@@ -11,7 +11,7 @@ use crate::options::MemoryOptions;
 use crate::queue::{Owner, Queue};
 use crate::state::State;
 
-/// A broker in this process. Clones are the same broker. A queue exists from the first time that it is named.
+/// A broker in this process. Clones are the same broker. The first use of a queue's name creates the queue.
 ///
 /// ```
 /// use redrive_core::Message;
@@ -35,7 +35,7 @@ pub struct MemoryBroker {
 pub struct QueuedMessage {
     /// The message.
     pub message: Message,
-    /// When its wait is over, by the broker's clock; `None`: it does not wait.
+    /// The end of its wait on the broker's clock; `None` if it does not wait.
     pub due_at: Option<SystemTime>,
     /// True while a transport has it in flight.
     pub in_flight: bool,
@@ -45,68 +45,69 @@ pub struct QueuedMessage {
 struct Shared {
     options: MemoryOptions,
     state: Mutex<State>,
-    /// Told about every change, by which somebody may receive who could not before.
+    /// Notified of every change that may let a receiver receive.
     changed: Notify,
-    began: (Instant, SystemTime),
+    /// The same moment on both clocks.
+    started: (Instant, SystemTime),
     /// Distinguishes this broker from that of an earlier process.
     epoch: u128,
 }
 
 impl MemoryBroker {
-    /// A broker without limits.
+    /// Creates a broker without limits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A broker with these limits.
+    /// Creates a broker with these limits.
     #[must_use]
     pub fn with(options: MemoryOptions) -> Self {
         Self { shared: Arc::new(Shared::new(options)) }
     }
 
-    /// Puts a message into a queue as it is, as a publisher does that does not use redrive. Needs no transport, and no runtime.
-    /// Services publish with [`Memory::publisher`](crate::Memory::publisher).
+    /// Publishes a message unchanged, as a publisher without redrive does. Needs neither a transport nor a runtime. Services
+    /// publish with [`Memory::publisher`](crate::Memory::publisher).
     ///
     /// # Errors
     ///
-    /// When the queue is full.
+    /// Fails if the queue is full.
     pub fn publish(&self, queue: &str, message: Message) -> Result<(), TransportError> {
         self.change(queue, |state| state.publish(message)).map_err(|refusal| refusal.on(queue))
     }
 
-    /// How many messages the queue has: ready, waiting and held ones together, shelves not.
+    /// Returns the number of messages in the queue: ready, waiting and in flight, without those on the shelves.
     #[must_use]
     pub fn depth(&self, queue: &str) -> usize {
-        self.look(queue, |state| state.depth())
+        self.with_queue(queue, |state| state.depth())
     }
 
-    /// How many messages wait for their next attempt.
+    /// Returns the number of messages that wait for their next attempt.
     #[must_use]
     pub fn waiting(&self, queue: &str) -> usize {
-        self.look(queue, |state| state.waiting(Instant::now()))
+        self.with_queue(queue, |state| state.waiting(Instant::now()))
     }
 
-    /// How many messages are in the hand of a transport.
+    /// Returns the number of messages in flight.
     #[must_use]
     pub fn held(&self, queue: &str) -> usize {
-        self.look(queue, |state| state.held())
+        self.with_queue(queue, |state| state.in_flight())
     }
 
-    /// What rests on a shelf, oldest first.
+    /// Returns the messages on a shelf, oldest first.
     #[must_use]
     pub fn shelf(&self, queue: &str, shelf: Shelf) -> Vec<Message> {
-        self.look(queue, |state| state.shelf(shelf).iter().map(|entry| entry.message.clone()).collect())
+        self.with_queue(queue, |state| state.shelf(shelf).iter().map(|entry| entry.message.clone()).collect())
     }
 
-    /// For tests: the names of all queues, in alphabetical order.
+    /// Returns the names of all queues in alphabetical order. For tests.
     #[must_use]
     pub fn queues(&self) -> Vec<String> {
         self.lock().names()
     }
 
-    /// For tests: what the queue has, in the order in which it will be delivered. Messages stay where they are; shelves are
-    /// left out.
+    /// Returns the messages of the queue in the order of delivery, without those on the shelves. The messages stay in the
+    /// queue. For tests.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -123,34 +124,35 @@ impl MemoryBroker {
     #[must_use]
     pub fn queued(&self, queue: &str) -> Vec<QueuedMessage> {
         let now = Instant::now();
-        let queued = self.look(queue, |state| state.queued(now));
-        let shown = |(message, due, in_flight): (Message, Option<Instant>, bool)| QueuedMessage {
+        let queued = self.with_queue(queue, |state| state.queued(now));
+        let to_queued = |(message, due, in_flight): (Message, Option<Instant>, bool)| QueuedMessage {
             message,
             due_at: due.map(|due| self.time_of(due)),
             in_flight,
         };
-        queued.into_iter().map(shown).collect()
+        queued.into_iter().map(to_queued).collect()
     }
 
-    /// For tests: an unwritable shelf refuses whatever should be stored there, as a broker does whose disk is full.
+    /// Makes a shelf writable or unwritable. An unwritable shelf refuses every message, like a broker whose disk is full. For
+    /// tests.
     pub fn set_shelf_writable(&self, queue: &str, shelf: Shelf, writable: bool) {
         self.change(queue, |state| state.set_shelf_writable(shelf, writable));
     }
 
-    /// The time on this broker's clock: tokio's, which a test can pause.
+    /// Returns the time on this broker's clock, which is tokio's: a test can pause it.
     #[must_use]
     pub fn now(&self) -> SystemTime {
         self.time_of(Instant::now())
     }
 
     pub(crate) fn time_of(&self, moment: Instant) -> SystemTime {
-        let (instant, time) = self.shared.began;
+        let (instant, time) = self.shared.started;
         time + moment.saturating_duration_since(instant)
     }
 
-    /// A new owner of deliveries of this queue.
-    pub(crate) fn admit(&self, queue: &str) -> Owner {
-        self.lock().admit(queue, &self.shared.options)
+    /// Returns a new owner for deliveries of this queue.
+    pub(crate) fn new_owner(&self, queue: &str) -> Owner {
+        self.lock().new_owner(queue, &self.shared.options)
     }
 
     pub(crate) fn options(&self) -> &MemoryOptions {
@@ -165,34 +167,34 @@ impl MemoryBroker {
         &self.shared.changed
     }
 
-    /// Works on a queue, and wakes everybody who waits for something to receive.
+    /// Changes a queue, and wakes all waiting receivers.
     pub(crate) fn change<T>(&self, queue: &str, work: impl FnOnce(&mut Queue) -> T) -> T {
-        let answer = self.look(queue, work);
+        let result = self.with_queue(queue, work);
         self.shared.changed.notify_waiters();
-        answer
+        result
     }
 
-    /// Works on a queue without anything to receive coming of it.
-    pub(crate) fn look<T>(&self, queue: &str, work: impl FnOnce(&mut Queue) -> T) -> T {
+    /// Calls `work` with a queue, without waking receivers: for work that makes no message available.
+    pub(crate) fn with_queue<T>(&self, queue: &str, work: impl FnOnce(&mut Queue) -> T) -> T {
         work(self.lock().queue(queue, &self.shared.options))
     }
 
-    /// The whole state, for what concerns several queues.
+    /// Locks the state, for work on several queues.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of a queue is complete before anything in it could panic: the state is sound.
+        // A poisoned lock is safe to use: no change of a queue can panic halfway.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
     fn new(options: MemoryOptions) -> Self {
-        let began = SystemTime::now();
+        let started = SystemTime::now();
         Self {
             options,
             state: Mutex::default(),
             changed: Notify::new(),
-            began: (Instant::now(), began),
-            epoch: began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis(),
+            started: (Instant::now(), started),
+            epoch: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis(),
         }
     }
 }

@@ -1,24 +1,24 @@
-//! What goes wrong, and in which words.
+//! Errors of the broker: each text says what failed and what to do.
 
 use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
-/// Why a queue did not do what was asked.
+/// The reason why a queue refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The queue holds as many messages as it may.
+    /// The queue has reached its capacity.
     QueueFull(usize),
-    /// The shelf holds as many messages as it may.
+    /// The shelf has reached its capacity.
     ShelfFull(Shelf),
-    /// The shelf was switched off by a test.
+    /// A test made the shelf unwritable.
     ShelfUnwritable(Shelf),
-    /// It has no means of its own to hold a message back, and does not say that it has.
-    CannotHoldBack,
-    /// The delivery is in nobody's hand any more.
+    /// The broker cannot delay a message without a copy, and its facts say so.
+    RetryInPlaceUnsupported,
+    /// The delivery is no longer in flight.
     Lost,
 }
 
 impl Refusal {
-    /// The error of a queue of this name.
+    /// Converts the refusal to the error of the queue with this name.
     pub(crate) fn on(self, queue: &str) -> TransportError {
         let (kind, message) = match self {
             Self::QueueFull(capacity) => (
@@ -32,7 +32,7 @@ impl Refusal {
                 TransportErrorKind::Full,
                 format!(
                     "the {shelf} shelf of queue `{queue}` is full: the message stays where it is; redrive or \
-                     discard what rests there, or raise `MemoryOptions::shelf_capacity`"
+                     discard messages of the shelf, or raise `MemoryOptions::shelf_capacity`"
                 ),
             ),
             Self::ShelfUnwritable(shelf) => (
@@ -42,15 +42,15 @@ impl Refusal {
                      `MemoryBroker::set_shelf_writable`"
                 ),
             ),
-            Self::CannotHoldBack => (
+            Self::RetryInPlaceUnsupported => (
                 TransportErrorKind::Unsupported,
-                format!("queue `{queue}` holds no message back without a copy: settle with `Reschedule`"),
+                format!("queue `{queue}` cannot delay a message without a copy: settle with `Reschedule`"),
             ),
             Self::Lost => (
                 TransportErrorKind::Lost,
                 format!(
-                    "the delivery from queue `{queue}` is no longer in flight: its transport was closed or broke \
-                     down; it comes again"
+                    "the delivery from queue `{queue}` is no longer in flight: its transport was closed or \
+                     interrupted; the message comes again"
                 ),
             ),
         };
@@ -58,13 +58,13 @@ impl Refusal {
     }
 }
 
-/// Nobody waits for reports of this name.
-pub(crate) fn nobody_collects(queue: &str) -> TransportError {
+/// Error for reports to a collection that does not exist or has ended.
+pub(crate) fn no_collection(queue: &str) -> TransportError {
     let text = format!("nobody collects reports at `{queue}` any more: nothing was stored");
     TransportError::new(TransportErrorKind::NotStored, text)
 }
 
-/// Error for a shelf on which somebody else works.
+/// Error for a shelf that is leased to another run.
 pub(crate) fn leased(queue: &str, shelf: Shelf) -> TransportError {
     let message =
         format!("another run works on the {shelf} shelf of queue `{queue}`: wait until it has ended");

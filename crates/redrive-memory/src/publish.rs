@@ -1,4 +1,4 @@
-//! The publishers' side of a broker.
+//! Publishes messages to the queues of a broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::broker::MemoryBroker;
 use crate::error;
 
-/// Publishes to one queue, until the transport that it came from is closed.
+/// Publishes to one queue until its transport is closed.
 #[derive(Debug)]
 pub(crate) struct QueuePublisher {
     broker: MemoryBroker,
@@ -36,7 +36,7 @@ impl Publish for QueuePublisher {
     }
 
     async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<(), TransportError>> {
-        // Nothing here waits for I/O: without this, a busy publisher would never let others run.
+        // No I/O yields here: without this call, a busy publisher would block other tasks.
         tokio::task::coop::consume_budget().await;
         if self.closed.load(Ordering::Acquire) {
             return messages.iter().map(|_| Err(TransportError::closed(&self.queue))).collect();
@@ -46,7 +46,7 @@ impl Publish for QueuePublisher {
             let report = |Outgoing { message, .. }: &Outgoing| state.report(&self.queue, message);
             let reported = messages.iter().map(report);
             return reported
-                .map(|is_stored| is_stored.then_some(()).ok_or_else(|| error::nobody_collects(&self.queue)))
+                .map(|is_stored| is_stored.then_some(()).ok_or_else(|| error::no_collection(&self.queue)))
                 .collect();
         }
         let now = Instant::now();

@@ -12,69 +12,70 @@ use crate::options::MemoryOptions;
 #[cfg(test)]
 mod tests;
 
-/// The name of one delivery in flight. Never used twice, so that a receipt from before a crash finds nothing.
+/// Identifies one delivery in flight. Tags are never reused, so that a receipt from before a crash matches no delivery.
 pub(crate) type Tag = u64;
-/// Who holds a delivery: one transport.
+/// Identifies the transport that has a delivery in flight.
 pub(crate) type Owner = u64;
 
-/// A queue with everything that belongs to it. Every message is in exactly one of its places.
+/// A queue and its shelves. Every message is in exactly one of the collections.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     options: MemoryOptions,
-    /// By place in line: what is given back takes its old place again, ahead of what came later.
-    ready: BTreeMap<u64, Resting>,
+    /// By position in the queue: a message that is given back returns to its old position, ahead of later messages.
+    ready: BTreeMap<u64, StoredMessage>,
     /// By due time, then by the order of arrival.
-    waiting: BTreeMap<(Instant, u64), Resting>,
-    held: BTreeMap<Tag, Held>,
-    /// How many of these each owner holds: counted along, since it is asked for every message.
-    in_flight: HashMap<Owner, usize>,
-    dead_letters: Rest,
-    parking: Rest,
-    next_number: u64,
+    waiting: BTreeMap<(Instant, u64), StoredMessage>,
+    in_flight: BTreeMap<Tag, InFlight>,
+    /// The number of deliveries in flight per owner; cached, because every delivery checks it.
+    in_flight_counts: HashMap<Owner, usize>,
+    dead_letter_shelf: ShelfState,
+    parking_shelf: ShelfState,
+    last_number: u64,
 }
 
 #[derive(Debug)]
-struct Resting {
+struct StoredMessage {
     message: Message,
-    /// How often it was handed out before and came back counted.
-    handed_out: u32,
+    /// The number of deliveries so far. A release subtracts its delivery.
+    delivery_count: u32,
 }
 
 #[derive(Debug)]
-struct Held {
+struct InFlight {
     owner: Owner,
-    place: u64,
-    resting: Resting,
+    /// The position in the queue to return to.
+    position: u64,
+    stored: StoredMessage,
 }
 
 /// A message on a shelf.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// No other entry of the queue ever has it.
+    /// Unique among all entries that the queue ever has.
     pub(crate) number: u64,
     pub(crate) shelved_at: Instant,
     pub(crate) message: Message,
 }
 
-/// A shelf: its entries, oldest first, hence ordered by number.
+/// The entries of a shelf, oldest first and thus ordered by number; and whether the shelf accepts more.
 #[derive(Debug, Default)]
-struct Rest {
+struct ShelfState {
     entries: VecDeque<Entry>,
-    refuses: bool,
+    unwritable: bool,
 }
 
-/// What asking for a delivery came to.
+/// The result of [`Queue::deliver_next`].
 #[derive(Debug)]
-pub(crate) enum HandOut {
-    /// This one is in flight now.
-    Message {
+pub(crate) enum NextDelivery {
+    /// This delivery is now in flight.
+    Delivery {
         tag: Tag,
-        /// Its place in line: no other message ever has it.
-        place: u64,
+        /// The position in the queue, which no other message ever has.
+        position: u64,
         message: Message,
-        handed_out: u32,
+        delivery_count: u32,
     },
-    /// None is ready; the next one is due then.
+    /// No message can be delivered; the next waiting one is due at this time.
     Nothing { next_due: Option<Instant> },
 }
 
@@ -83,85 +84,87 @@ impl Queue {
         Self { options, ..Self::default() }
     }
 
-    /// Takes a message at the end of the line.
+    /// Adds a message at the end of the queue.
     pub(crate) fn publish(&mut self, message: Message) -> Result<(), Refusal> {
-        self.has_room()?;
-        self.enqueue(Resting { message, handed_out: 0 });
+        self.check_room()?;
+        self.enqueue(StoredMessage { message, delivery_count: 0 });
         Ok(())
     }
 
-    /// Takes a message at the end of the line when its wait is over.
+    /// Adds a message that joins the end of the queue when its wait is over.
     pub(crate) fn publish_after(
         &mut self,
         message: Message,
         wait: Duration,
         now: Instant,
     ) -> Result<(), Refusal> {
-        self.has_room()?;
-        self.store_for_later(message, wait, now);
+        self.check_room()?;
+        self.store_waiting(message, wait, now);
         Ok(())
     }
 
-    /// Puts the next message into this owner's hand. An owner holds at most `prefetch`; 0 is any number.
-    pub(crate) fn hand_out(&mut self, owner: Owner, prefetch: u32, now: Instant) -> HandOut {
-        self.wake_due(now);
-        let in_flight = self.in_flight.entry(owner).or_default();
-        if prefetch != 0 && *in_flight >= prefetch as usize {
-            return HandOut::Nothing { next_due: None };
+    /// Delivers the next message to this owner, which may have up to `limit` deliveries in flight; 0 is no limit.
+    pub(crate) fn deliver_next(&mut self, owner: Owner, limit: u32, now: Instant) -> NextDelivery {
+        self.enqueue_due(now);
+        let count = self.in_flight_counts.entry(owner).or_default();
+        if limit != 0 && *count >= limit as usize {
+            return NextDelivery::Nothing { next_due: None };
         }
-        let Some((place, mut resting)) = self.ready.pop_first() else {
-            return HandOut::Nothing { next_due: self.next_due() };
+        let Some((position, mut stored)) = self.ready.pop_first() else {
+            return NextDelivery::Nothing { next_due: self.next_due() };
         };
-        *in_flight += 1;
-        resting.handed_out = resting.handed_out.saturating_add(1);
-        let tag = self.number();
-        let (message, handed_out) = (resting.message.clone(), resting.handed_out);
-        self.held.insert(tag, Held { owner, place, resting });
-        HandOut::Message { tag, place, message, handed_out }
+        *count += 1;
+        stored.delivery_count = stored.delivery_count.saturating_add(1);
+        let tag = self.new_number();
+        let (message, delivery_count) = (stored.message.clone(), stored.delivery_count);
+        self.in_flight.insert(tag, InFlight { owner, position, stored });
+        NextDelivery::Delivery { tag, position, message, delivery_count }
     }
 
-    /// Carries a settlement out. Where it is refused nothing has changed.
+    /// Carries out a settlement. A refused settlement changes nothing.
     pub(crate) fn settle(&mut self, tag: Tag, settlement: Settlement, now: Instant) -> Result<(), Refusal> {
-        let Some(held) = self.held.get(&tag) else { return Err(Refusal::Lost) };
+        let Some(delivery) = self.in_flight.get(&tag) else { return Err(Refusal::Lost) };
         match settlement {
             Settlement::Complete => {}
-            Settlement::Reschedule { wait, copy } => self.store_for_later(copy, wait, now),
+            Settlement::Reschedule { wait, copy } => self.store_waiting(copy, wait, now),
             Settlement::Shelve { shelf, copy } => self.store_on_shelf(shelf, copy, now)?,
             Settlement::NativeDeadLetter => {
-                let original = held.resting.message.clone();
+                let original = delivery.stored.message.clone();
                 self.store_on_shelf(Shelf::DeadLetter, original, now)?;
             }
             Settlement::Release => self.release(tag),
-            Settlement::RetryInPlace { .. } => return Err(Refusal::CannotHoldBack),
+            Settlement::RetryInPlace { .. } => return Err(Refusal::RetryInPlaceUnsupported),
         }
-        self.take(tag);
+        self.remove_in_flight(tag);
         Ok(())
     }
 
-    /// A delivery comes back without having been settled: that counts. At the limit it goes to the shelf.
+    /// Gives back a delivery that was not settled; it counts as a delivery. At the delivery limit the message goes to the
+    /// dead-letter shelf.
     pub(crate) fn give_back(&mut self, tag: Tag, now: Instant) {
-        let Some(held) = self.take(tag) else { return };
-        let at_limit = self.options.delivery_limit.is_some_and(|limit| held.resting.handed_out >= limit);
-        // A shelf that cannot take it must not make it disappear: it stays in line, and is tried again.
-        if at_limit && self.store_on_shelf(Shelf::DeadLetter, held.resting.message.clone(), now).is_ok() {
+        let Some(delivery) = self.remove_in_flight(tag) else { return };
+        let at_limit =
+            self.options.delivery_limit.is_some_and(|limit| delivery.stored.delivery_count >= limit);
+        // If the shelf refuses the message, it returns to the queue and is delivered again: it must not be lost.
+        if at_limit && self.store_on_shelf(Shelf::DeadLetter, delivery.stored.message.clone(), now).is_ok() {
             return;
         }
-        self.ready.insert(held.place, held.resting);
+        self.ready.insert(delivery.position, delivery.stored);
     }
 
-    /// A delivery comes back as if it had never been handed out.
+    /// Gives back a delivery that does not count.
     pub(crate) fn release(&mut self, tag: Tag) {
-        let Some(mut held) = self.take(tag) else { return };
-        held.resting.handed_out = held.resting.handed_out.saturating_sub(1);
-        self.ready.insert(held.place, held.resting);
+        let Some(mut delivery) = self.remove_in_flight(tag) else { return };
+        delivery.stored.delivery_count = delivery.stored.delivery_count.saturating_sub(1);
+        self.ready.insert(delivery.position, delivery.stored);
     }
 
-    /// Everything in this owner's hand.
-    pub(crate) fn held_by(&self, owner: Owner) -> Vec<Tag> {
-        self.held.iter().filter(|(_, held)| held.owner == owner).map(|(&tag, _)| tag).collect()
+    /// Returns the tags of all deliveries that this owner has in flight.
+    pub(crate) fn tags_of(&self, owner: Owner) -> Vec<Tag> {
+        self.in_flight.iter().filter(|(_, delivery)| delivery.owner == owner).map(|(&tag, _)| tag).collect()
     }
 
-    /// Stores a message on a shelf, unless that is full.
+    /// Stores a message on a shelf. Fails if the shelf is full or unwritable.
     pub(crate) fn store_on_shelf(
         &mut self,
         shelf: Shelf,
@@ -175,7 +178,7 @@ impl Queue {
         self.shelve(shelf, message, now).map(|_| ())
     }
 
-    /// Stores a message on a shelf that takes the place of one of its entries. Answers the number of the new entry.
+    /// Replaces an entry of a shelf by a new entry with this message. Returns the number of the new entry.
     pub(crate) fn replace_on_shelf(
         &mut self,
         shelf: Shelf,
@@ -189,98 +192,101 @@ impl Queue {
     }
 
     fn shelve(&mut self, shelf: Shelf, message: Message, now: Instant) -> Result<u64, Refusal> {
-        if self.rest_mut(shelf).refuses {
+        if self.shelf_mut(shelf).unwritable {
             return Err(Refusal::ShelfUnwritable(shelf));
         }
-        let number = self.number();
-        self.rest_mut(shelf).entries.push_back(Entry { number, shelved_at: now, message });
+        let number = self.new_number();
+        self.shelf_mut(shelf).entries.push_back(Entry { number, shelved_at: now, message });
         Ok(number)
     }
 
-    /// Takes the entry at this place off a shelf.
+    /// Removes the entry at this index from a shelf.
     pub(crate) fn take_from_shelf(&mut self, shelf: Shelf, index: usize) {
-        self.rest_mut(shelf).entries.remove(index);
+        self.shelf_mut(shelf).entries.remove(index);
     }
 
     pub(crate) fn set_shelf_writable(&mut self, shelf: Shelf, writable: bool) {
-        self.rest_mut(shelf).refuses = !writable;
+        self.shelf_mut(shelf).unwritable = !writable;
     }
 
-    /// What rests on a shelf, oldest first.
+    /// Returns the entries of a shelf, oldest first.
     pub(crate) fn shelf(&self, shelf: Shelf) -> &VecDeque<Entry> {
         match shelf {
-            Shelf::Parking => &self.parking.entries,
-            _ => &self.dead_letters.entries,
+            Shelf::Parking => &self.parking_shelf.entries,
+            _ => &self.dead_letter_shelf.entries,
         }
     }
 
-    /// Ready, waiting and held ones together.
+    /// Returns the number of messages: ready, waiting and in flight.
     pub(crate) fn depth(&self) -> usize {
-        self.ready.len() + self.waiting.len() + self.held.len()
+        self.ready.len() + self.waiting.len() + self.in_flight.len()
     }
 
-    /// All messages but those on the shelves, in the order of delivery: when each is due if it waits, as of `now`, and whether it is
-    /// in flight.
+    /// Returns all messages except those on the shelves, in the order of delivery: each with its due time if it waits at `now`,
+    /// and with true if it is in flight.
     pub(crate) fn queued(&mut self, now: Instant) -> Vec<(Message, Option<Instant>, bool)> {
-        self.wake_due(now);
-        let held = self.held.values().map(|held| (held.place, (held.resting.message.clone(), None, true)));
+        self.enqueue_due(now);
+        let in_flight = self
+            .in_flight
+            .values()
+            .map(|delivery| (delivery.position, (delivery.stored.message.clone(), None, true)));
         let ready =
-            self.ready.iter().map(|(&place, resting)| (place, (resting.message.clone(), None, false)));
-        let mut in_line: Vec<_> = held.chain(ready).collect();
-        in_line.sort_by_key(|&(place, _)| place);
+            self.ready.iter().map(|(&position, stored)| (position, (stored.message.clone(), None, false)));
+        let mut queued_in_order: Vec<_> = in_flight.chain(ready).collect();
+        queued_in_order.sort_by_key(|&(position, _)| position);
         let waiting =
-            self.waiting.iter().map(|(&(due, _), resting)| (resting.message.clone(), Some(due), false));
-        in_line.into_iter().map(|(_, queued)| queued).chain(waiting).collect()
+            self.waiting.iter().map(|(&(due, _), stored)| (stored.message.clone(), Some(due), false));
+        queued_in_order.into_iter().map(|(_, queued)| queued).chain(waiting).collect()
     }
 
-    /// How many wait for their time, as of `now`.
+    /// Returns the number of messages that wait at `now`.
     pub(crate) fn waiting(&mut self, now: Instant) -> usize {
-        self.wake_due(now);
+        self.enqueue_due(now);
         self.waiting.len()
     }
 
-    pub(crate) fn held(&self) -> usize {
-        self.held.len()
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
-    fn has_room(&self) -> Result<(), Refusal> {
+    fn check_room(&self) -> Result<(), Refusal> {
         match self.options.queue_capacity {
             Some(capacity) if self.depth() >= capacity => Err(Refusal::QueueFull(capacity)),
             _ => Ok(()),
         }
     }
 
-    /// Takes a delivery out of its owner's hand.
-    fn take(&mut self, tag: Tag) -> Option<Held> {
-        let held = self.held.remove(&tag)?;
-        if let Some(in_flight) = self.in_flight.get_mut(&held.owner) {
-            *in_flight -= 1;
-            if *in_flight == 0 && self.in_flight.len() > 1 {
-                // Owners come and go.
-                self.in_flight.remove(&held.owner);
+    /// Removes a delivery from those in flight.
+    fn remove_in_flight(&mut self, tag: Tag) -> Option<InFlight> {
+        let delivery = self.in_flight.remove(&tag)?;
+        if let Some(count) = self.in_flight_counts.get_mut(&delivery.owner) {
+            *count -= 1;
+            if *count == 0 && self.in_flight_counts.len() > 1 {
+                // Owners that are gone must not accumulate.
+                self.in_flight_counts.remove(&delivery.owner);
             }
         }
-        Some(held)
+        Some(delivery)
     }
 
-    fn store_for_later(&mut self, copy: Message, wait: Duration, now: Instant) {
-        let copy = Resting { message: copy, handed_out: 0 };
+    fn store_waiting(&mut self, copy: Message, wait: Duration, now: Instant) {
+        let copy = StoredMessage { message: copy, delivery_count: 0 };
         if wait.is_zero() {
             return self.enqueue(copy);
         }
-        // A time that the clock cannot say is as good as never; a hundred years is a time that it can say.
+        // The clock cannot represent every due time. It can represent a hundred years, which is as good as never.
         const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
         let due = now.checked_add(wait).unwrap_or(now + NEVER);
-        let number = self.number();
+        let number = self.new_number();
         self.waiting.insert((due, number), copy);
     }
 
-    fn wake_due(&mut self, now: Instant) {
+    fn enqueue_due(&mut self, now: Instant) {
         while let Some(entry) = self.waiting.first_entry()
             && entry.key().0 <= now
         {
-            let resting = entry.remove();
-            self.enqueue(resting);
+            let stored = entry.remove();
+            self.enqueue(stored);
         }
     }
 
@@ -288,20 +294,20 @@ impl Queue {
         self.waiting.keys().next().map(|&(due, _)| due)
     }
 
-    fn enqueue(&mut self, resting: Resting) {
-        let place = self.number();
-        self.ready.insert(place, resting);
+    fn enqueue(&mut self, stored: StoredMessage) {
+        let position = self.new_number();
+        self.ready.insert(position, stored);
     }
 
-    fn rest_mut(&mut self, shelf: Shelf) -> &mut Rest {
+    fn shelf_mut(&mut self, shelf: Shelf) -> &mut ShelfState {
         match shelf {
-            Shelf::Parking => &mut self.parking,
-            _ => &mut self.dead_letters,
+            Shelf::Parking => &mut self.parking_shelf,
+            _ => &mut self.dead_letter_shelf,
         }
     }
 
-    fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
+    fn new_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 }

@@ -1,4 +1,4 @@
-//! Receiving.
+//! Receives and settles deliveries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,33 +10,33 @@ use redrive_core::{
 use tokio::time::{Instant, sleep_until};
 
 use crate::broker::MemoryBroker;
-use crate::queue::{HandOut, Owner, Queue, Tag};
+use crate::queue::{NextDelivery, Owner, Queue, Tag};
 use crate::receipt::MemoryReceipt;
 
-/// Receives from a queue; what [`open`](redrive_core::Transport::open) gives.
+/// Receives from a queue. [`open`](redrive_core::Transport::open) returns it.
 #[derive(Debug)]
 pub struct MemoryReceiver {
-    intake: Arc<Intake>,
+    shared: Arc<TransportState>,
 }
 
-/// What a transport and its receiver share.
+/// The state that a transport and its receiver share.
 #[derive(Debug)]
-pub(crate) struct Intake {
+pub(crate) struct TransportState {
     pub(crate) broker: MemoryBroker,
     pub(crate) queue: Arc<str>,
     origin: Origin,
     owner: Owner,
-    life: Mutex<Life>,
-    /// For its publishers, which outlive it.
+    lifecycle: Mutex<Lifecycle>,
+    /// True after the end. Publishers share it, since they may outlive the transport.
     pub(crate) closed: Arc<AtomicBool>,
 }
 
-/// Where a transport is in its life.
+/// The phases of a transport.
 #[derive(Debug)]
-enum Life {
+enum Lifecycle {
     New,
     Open {
-        /// As asked when it was opened; 0: any number.
+        /// The prefetch that the needs set; 0 is no limit.
         prefetch: u32,
         limit: u32,
         signals: Signals,
@@ -44,17 +44,20 @@ enum Life {
     Ended,
 }
 
-/// What looking for deliveries came to.
+/// The result of one look at the queue.
 #[derive(Debug)]
-enum Looked {
+enum LookResult {
+    /// This many deliveries were appended to the batch.
     Found(usize),
+    /// No message can be delivered; the next waiting one is due at this time.
     Nothing { next_due: Option<Instant> },
+    /// No deliveries come: the limit is 0, or the transport is not open.
     NoMore,
 }
 
 impl MemoryReceiver {
-    pub(crate) fn new(intake: Arc<Intake>) -> Self {
-        Self { intake }
+    pub(crate) fn new(shared: Arc<TransportState>) -> Self {
+        Self { shared }
     }
 }
 
@@ -66,19 +69,19 @@ impl Receiver for MemoryReceiver {
         batch: &mut VecDeque<Received<MemoryReceipt>>,
         most: usize,
     ) -> Result<usize, TransportError> {
-        // Nothing here waits for I/O: without this, a consumer of a full queue would never let others run.
+        // No I/O yields here: without this call, the consumer of a full queue would block other tasks.
         tokio::task::coop::consume_budget().await;
         loop {
-            // Listening begins before looking, so that no change falls in between.
-            let changed = self.intake.broker.changed().notified();
+            // Register before the check: otherwise a change in between would be missed.
+            let changed = self.shared.broker.changed().notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
 
-            match self.intake.look_for(batch, most) {
-                Looked::Found(found) => return Ok(found),
-                Looked::NoMore => return Ok(0),
-                Looked::Nothing { next_due: None } => changed.await,
-                Looked::Nothing { next_due: Some(due) } => {
+            match self.shared.take_ready(batch, most) {
+                LookResult::Found(found) => return Ok(found),
+                LookResult::NoMore => return Ok(0),
+                LookResult::Nothing { next_due: None } => changed.await,
+                LookResult::Nothing { next_due: Some(due) } => {
                     tokio::select! {
                         () = changed => {}
                         () = sleep_until(due) => {}
@@ -93,16 +96,16 @@ impl Receiver for MemoryReceiver {
         receipt: MemoryReceipt,
         settlement: Settlement,
     ) -> Result<(), SettleError<MemoryReceipt>> {
-        // By the receipt's own queue: a receipt of another transport is as good as this one's.
+        // The receipt knows its broker and queue, so receipts of other transports work too.
         receipt.settle(settlement)
     }
 
     async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
-        self.intake.set_limit(limit)
+        self.shared.set_limit(limit)
     }
 }
 
-impl Intake {
+impl TransportState {
     pub(crate) fn new(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
         let origin = Origin::new(&*queue, "", &*queue);
         Self {
@@ -110,87 +113,97 @@ impl Intake {
             origin,
             queue: queue.into(),
             owner,
-            life: Mutex::new(Life::New),
+            lifecycle: Mutex::new(Lifecycle::New),
             closed: Arc::default(),
         }
     }
 
     pub(crate) fn open(&self, prefetch: u32, signals: Signals) -> Result<(), TransportError> {
-        let mut life = self.life();
-        match *life {
-            Life::New => *life = Life::Open { prefetch, limit: 0, signals },
-            Life::Open { .. } => return Err(TransportError::opened_before(&self.queue)),
-            Life::Ended => return Err(TransportError::closed(&self.queue)),
+        let mut lifecycle = self.lifecycle();
+        match *lifecycle {
+            Lifecycle::New => *lifecycle = Lifecycle::Open { prefetch, limit: 0, signals },
+            Lifecycle::Open { .. } => return Err(TransportError::opened_before(&self.queue)),
+            Lifecycle::Ended => return Err(TransportError::closed(&self.queue)),
         }
         Ok(())
     }
 
     pub(crate) fn signals(&self) -> Option<Signals> {
-        match &*self.life() {
-            Life::Open { signals, .. } => Some(signals.clone()),
-            Life::New | Life::Ended => None,
+        match &*self.lifecycle() {
+            Lifecycle::Open { signals, .. } => Some(signals.clone()),
+            Lifecycle::New | Lifecycle::Ended => None,
         }
     }
 
     pub(crate) fn give_back_all(&self) {
         self.broker.change(&self.queue, |queue| {
-            for tag in queue.held_by(self.owner) {
+            for tag in queue.tags_of(self.owner) {
                 queue.give_back(tag, Instant::now());
             }
         });
     }
 
-    /// Ends the life and what is in flight together: `look_for` hands nothing out in between.
+    /// Ends the transport and its deliveries in flight in one step, so that `take_ready` delivers nothing in between.
     pub(crate) fn end(&self, give_back: impl Fn(&mut Queue, Tag)) {
-        let mut life = self.life();
-        *life = Life::Ended;
+        let mut lifecycle = self.lifecycle();
+        *lifecycle = Lifecycle::Ended;
         self.closed.store(true, Ordering::Release);
         self.broker.change(&self.queue, |queue| {
-            for tag in queue.held_by(self.owner) {
+            for tag in queue.tags_of(self.owner) {
                 give_back(queue, tag);
             }
         });
     }
 
-    fn set_limit(&self, asked: u32) -> Result<(), TransportError> {
-        match &mut *self.life() {
-            Life::Open { prefetch, limit, .. } => {
-                *limit = if *prefetch == 0 { asked } else { asked.min(*prefetch) };
+    fn set_limit(&self, requested: u32) -> Result<(), TransportError> {
+        match &mut *self.lifecycle() {
+            Lifecycle::Open { prefetch, limit, .. } => {
+                *limit = if *prefetch == 0 { requested } else { requested.min(*prefetch) };
             }
-            Life::New | Life::Ended if asked > 0 => return Err(TransportError::closed(&self.queue)),
-            Life::New | Life::Ended => {}
+            Lifecycle::New | Lifecycle::Ended if requested > 0 => {
+                return Err(TransportError::closed(&self.queue));
+            }
+            Lifecycle::New | Lifecycle::Ended => {}
         }
         self.broker.changed().notify_waiters();
         Ok(())
     }
 
-    fn look_for(&self, batch: &mut VecDeque<Received<MemoryReceipt>>, most: usize) -> Looked {
-        let life = self.life();
-        let Life::Open { limit: limit @ 1.., .. } = *life else { return Looked::NoMore };
+    fn take_ready(&self, batch: &mut VecDeque<Received<MemoryReceipt>>, most: usize) -> LookResult {
+        let lifecycle = self.lifecycle();
+        let Lifecycle::Open { limit: limit @ 1.., .. } = *lifecycle else { return LookResult::NoMore };
         let now = Instant::now();
-        self.broker.look(&self.queue, |queue| {
+        self.broker.with_queue(&self.queue, |queue| {
             for found in 0..most {
-                match queue.hand_out(self.owner, limit, now) {
-                    HandOut::Message { tag, place, message, handed_out } => {
-                        batch.push_back(self.deliver(tag, place, message, handed_out));
+                match queue.deliver_next(self.owner, limit, now) {
+                    NextDelivery::Delivery { tag, position, message, delivery_count } => {
+                        batch.push_back(self.to_received(tag, position, message, delivery_count));
                     }
-                    HandOut::Nothing { next_due } if found == 0 => return Looked::Nothing { next_due },
-                    HandOut::Nothing { .. } => return Looked::Found(found),
+                    NextDelivery::Nothing { next_due } if found == 0 => {
+                        return LookResult::Nothing { next_due };
+                    }
+                    NextDelivery::Nothing { .. } => return LookResult::Found(found),
                 }
             }
-            Looked::Found(most)
+            LookResult::Found(most)
         })
     }
 
-    fn deliver(&self, tag: Tag, place: u64, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
+    fn to_received(
+        &self,
+        tag: Tag,
+        position: u64,
+        message: Message,
+        delivery_count: u32,
+    ) -> Received<MemoryReceipt> {
         let delivery = Delivery::from_origin(message, &self.origin, self.broker.now())
-            .with_broker_delivery_count(handed_out)
-            .with_broker_number(place);
+            .with_broker_delivery_count(delivery_count)
+            .with_broker_number(position);
         let receipt = MemoryReceipt::new(self.broker.clone(), Arc::clone(&self.queue), tag);
         Received { delivery, receipt }
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
+        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

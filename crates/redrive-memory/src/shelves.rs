@@ -1,4 +1,4 @@
-//! The operators' side of a queue.
+//! The shelves of a queue, for operators.
 
 use std::sync::OnceLock;
 
@@ -14,18 +14,18 @@ use crate::error::{self, Refusal};
 use crate::queue::Entry;
 use crate::state::State;
 
-/// The shelves of one queue on a [`MemoryBroker`]. A handle is the number of an entry, which no other entry of the queue ever
-/// has, and the time when the broker began: a handle from before a restart names nothing.
+/// The shelves of one queue on a [`MemoryBroker`]. A handle has the number of an entry, which is unique in the queue, and the
+/// start time of the broker: a handle from before a restart matches no entry.
 #[derive(Clone, Debug)]
 pub struct MemoryShelves {
     broker: MemoryBroker,
     queue: String,
-    /// Where consumers report what they handled.
+    /// The queue where consumers report which messages they handled.
     reports: Option<String>,
 }
 
 impl MemoryBroker {
-    /// For operators: the shelves of this queue.
+    /// Returns the shelves of this queue. For operators.
     #[must_use]
     pub fn shelves(&self, queue: impl Into<String>) -> MemoryShelves {
         MemoryShelves { broker: self.clone(), queue: queue.into(), reports: None }
@@ -33,19 +33,19 @@ impl MemoryBroker {
 }
 
 impl MemoryShelves {
-    /// Stores the selected messages of a shelf elsewhere, then takes them off, in one go.
-    fn clear(
+    /// Passes the selected entries of a shelf to `store`, and removes those that it stored, in one step.
+    fn act_on_selected(
         &self,
         shelf: Shelf,
         which: &Selection,
         store: impl FnMut(&mut State, &Entry) -> Result<(), Refusal>,
     ) -> ShelfReport {
         let options = self.broker.options();
-        let numbers = self.numbers(shelf, which);
-        let worked = self.broker.lock().clear_shelf((&self.queue, shelf), numbers, options, store);
+        let numbers = self.selected_numbers(shelf, which);
+        let results = self.broker.lock().remove_from_shelf((&self.queue, shelf), numbers, options, store);
         self.broker.changed().notify_waiters();
         let mut report = ShelfReport::default();
-        for (entry, stored) in worked {
+        for (entry, stored) in results {
             let outcome = match stored {
                 Ok(()) => EntryOutcome::Done,
                 Err(refusal) => EntryOutcome::Failed(refusal.on(&self.queue)),
@@ -56,47 +56,47 @@ impl MemoryShelves {
         report
     }
 
-    /// The numbers of the selected entries of a shelf, oldest first.
-    fn numbers(&self, shelf: Shelf, which: &Selection) -> Vec<u64> {
+    /// Returns the numbers of the selected entries of a shelf, oldest first.
+    fn selected_numbers(&self, shelf: Shelf, which: &Selection) -> Vec<u64> {
         if let Selection::Handles(handles) = which {
-            // Not looked for in the whole shelf: a run names a few of many, many times.
+            // No search through the whole shelf: a run names a few of many entries, many times.
             let here = handles.iter().filter(|handle| handle.shelf() == shelf);
             let mut named: Vec<_> = here.filter_map(|handle| self.number(handle.entry())).collect();
             named.sort_unstable();
             return named;
         }
-        // Histories are read while the broker goes on.
+        // Copied, so that the lock is not held while histories are read.
         let entries: Vec<Entry> =
-            self.broker.look(&self.queue, |queue| queue.shelf(shelf).iter().cloned().collect());
-        let meant = entries.iter().filter(|entry| which.includes(&self.shown(shelf, entry)));
-        meant.map(|entry| entry.number).collect()
+            self.broker.with_queue(&self.queue, |queue| queue.shelf(shelf).iter().cloned().collect());
+        let selected = entries.iter().filter(|entry| which.includes(&self.to_shelved(shelf, entry)));
+        selected.map(|entry| entry.number).collect()
     }
 
     fn handle(&self, shelf: Shelf, number: u64) -> EntryHandle {
-        EntryHandle::new(shelf, self.name(number))
+        EntryHandle::new(shelf, self.entry_name(number))
     }
 
-    fn name(&self, number: u64) -> String {
+    fn entry_name(&self, number: u64) -> String {
         format!("{:x}-{number}", self.broker.epoch())
     }
 
-    /// Reads a name as it was printed, by this broker.
+    /// Parses the name of an entry. Returns `None` unless this broker wrote exactly this name.
     fn number(&self, name: &str) -> Option<u64> {
         let number = name.rsplit_once('-')?.1.parse().ok()?;
-        (self.name(number) == name).then_some(number)
+        (self.entry_name(number) == name).then_some(number)
     }
 
     fn request(&self, entry: EntryHandle) -> Option<ReportRequest> {
         self.reports.as_ref().map(|queue| ReportRequest::new(queue, entry))
     }
 
-    fn shown(&self, shelf: Shelf, entry: &Entry) -> Shelved {
-        let mut shown = Shelved::new(self.handle(shelf, entry.number), entry.message.clone());
-        shown.shelved_at = Some(self.broker.time_of(entry.shelved_at));
-        shown
+    fn to_shelved(&self, shelf: Shelf, entry: &Entry) -> Shelved {
+        let mut shelved = Shelved::new(self.handle(shelf, entry.number), entry.message.clone());
+        shelved.shelved_at = Some(self.broker.time_of(entry.shelved_at));
+        shelved
     }
 
-    /// Does something with one entry, given its place on the shelf.
+    /// Calls `work` with the index of an entry on its shelf and its message.
     fn with_entry<T>(
         &self,
         entry: &EntryHandle,
@@ -110,17 +110,17 @@ impl MemoryShelves {
             number.and_then(|number| on_shelf.binary_search_by_key(&number, |entry| entry.number).ok());
         let index = index.ok_or_else(|| entry.not_found())?;
         let message = on_shelf[index].message.clone();
-        let worked = work(&mut state, index, message);
+        let result = work(&mut state, index, message);
         drop(state);
         self.broker.changed().notify_waiters();
-        worked.map_err(|refusal| refusal.on(&self.queue))
+        result.map_err(|refusal| refusal.on(&self.queue))
     }
 }
 
 #[async_trait]
 impl Shelves for MemoryShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
-        let count = self.broker.look(&self.queue, |queue| queue.shelf(shelf).len());
+        let count = self.broker.with_queue(&self.queue, |queue| queue.shelf(shelf).len());
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
@@ -136,7 +136,7 @@ impl Shelves for MemoryShelves {
         let after = after.map(|cursor| cursor.on(shelf)).transpose()?.flatten();
         let after =
             after.map_or(Ok(0), |text| self.number(text).ok_or_else(TransportError::foreign_cursor))?;
-        let (page, is_last) = self.broker.look(&self.queue, |queue| {
+        let (page, is_last) = self.broker.with_queue(&self.queue, |queue| {
             let entries = queue.shelf(shelf);
             let begin = entries.partition_point(|entry| entry.number <= after);
             let page: Vec<Entry> = entries.iter().skip(begin).take(limit).cloned().collect();
@@ -144,13 +144,13 @@ impl Shelves for MemoryShelves {
             (page, is_last)
         });
         let last = page.last().map_or(after, |entry| entry.number);
-        let next = (!is_last).then(|| ShelfCursor::new(shelf, self.name(last)));
-        Ok(ShelfPage::new(page.iter().map(|entry| self.shown(shelf, entry)).collect(), next))
+        let next = (!is_last).then(|| ShelfCursor::new(shelf, self.entry_name(last)));
+        Ok(ShelfPage::new(page.iter().map(|entry| self.to_shelved(shelf, entry)).collect(), next))
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
         let options = self.broker.options();
-        Ok(self.clear(shelf, which, |state, entry| {
+        Ok(self.act_on_selected(shelf, which, |state, entry| {
             let request = self.request(self.handle(shelf, entry.number));
             state.send_back(&self.queue, &entry.message, request.as_ref(), options)
         }))
@@ -158,14 +158,14 @@ impl Shelves for MemoryShelves {
 
     async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError> {
         let options = self.broker.options();
-        Ok(self.clear(Shelf::DeadLetter, which, |state, entry| {
+        Ok(self.act_on_selected(Shelf::DeadLetter, which, |state, entry| {
             let queue = state.queue(&self.queue, options);
             queue.store_on_shelf(Shelf::Parking, entry.message.clone(), Instant::now())
         }))
     }
 
     async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
-        Ok(self.clear(shelf, which, |_, _| Ok(())))
+        Ok(self.act_on_selected(shelf, which, |_, _| Ok(())))
     }
 
     async fn replace(
@@ -197,7 +197,7 @@ impl Shelves for MemoryShelves {
         stored.map_err(|refusal| refusal.on(&self.queue))
     }
 
-    /// The broker does not know its consumers.
+    /// Returns the depth of the queue. The number of consumers is missing: the broker does not know it.
     async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
         let depth = self.broker.depth(&self.queue);
         Ok(WorkQueue::new(u64::try_from(depth).ok(), None))
@@ -223,7 +223,7 @@ impl Shelves for MemoryShelves {
     }
 }
 
-/// The lease of a shelf.
+/// The lease of a shelf, which ends when it is dropped.
 struct MemoryLease {
     broker: MemoryBroker,
     queue: String,
@@ -233,7 +233,7 @@ struct MemoryLease {
 
 impl MemoryLease {
     fn give_back(&self) {
-        // Once: the next lease is somebody else's.
+        // Only once: the next lease belongs to another run.
         self.ended.get_or_init(|| self.broker.lock().end_lease(&self.queue, self.shelf));
     }
 }
@@ -251,7 +251,7 @@ impl Drop for MemoryLease {
     }
 }
 
-/// Reports of consumers.
+/// A collection of consumers' reports, which ends when it is dropped.
 struct MemoryReports {
     broker: MemoryBroker,
     queue: String,

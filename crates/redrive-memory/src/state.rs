@@ -1,4 +1,4 @@
-//! All queues of a broker: what concerns more than one of them. No clock, no lock, no I/O.
+//! All queues of a broker, and the operations on several of them. No clock, no lock, no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,49 +8,50 @@ use crate::error::Refusal;
 use crate::options::MemoryOptions;
 use crate::queue::{Entry, Owner, Queue};
 
-/// The queues by name.
+/// The state of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// The queues by name.
     queues: BTreeMap<String, Queue>,
-    owners: Owner,
-    /// Reports of consumers, for those who collect them.
+    last_owner: Owner,
+    /// The reports of consumers that are being collected, by the name of their queue.
     reports: BTreeMap<String, Vec<EntryHandle>>,
-    collectors: u64,
-    /// The shelves that somebody works on.
+    last_collector: u64,
+    /// The leased shelves.
     leases: BTreeSet<(String, Shelf)>,
 }
 
 impl State {
-    /// A new owner of deliveries, who will take them from this queue.
-    pub(crate) fn admit(&mut self, queue: &str, options: &MemoryOptions) -> Owner {
+    /// Returns a new owner for deliveries of this queue, and creates the queue if it does not exist.
+    pub(crate) fn new_owner(&mut self, queue: &str, options: &MemoryOptions) -> Owner {
         self.queue(queue, options);
-        self.owners += 1;
-        self.owners
+        self.last_owner += 1;
+        self.last_owner
     }
 
-    /// The names of all queues.
+    /// Returns the names of all queues.
     pub(crate) fn names(&self) -> Vec<String> {
         self.queues.keys().cloned().collect()
     }
 
-    /// The queue of this name, made when it is named for the first time.
+    /// Returns the queue of this name, and creates it if it does not exist.
     pub(crate) fn queue(&mut self, name: &str, options: &MemoryOptions) -> &mut Queue {
-        // Not `entry`: that would copy the name every time.
+        // Not `entry`: it would copy the name on each call.
         if !self.queues.contains_key(name) {
             self.queues.insert(name.to_owned(), Queue::new(options.clone()));
         }
         self.queues.get_mut(name).expect("it was inserted just now")
     }
 
-    /// Returns the name of a new queue for reports.
+    /// Starts a collection of reports. Returns the name of its queue.
     pub(crate) fn collect_reports(&mut self) -> String {
-        self.collectors += 1;
-        let name = format!("{REPORT_QUEUE_PREFIX}{}", self.collectors);
+        self.last_collector += 1;
+        let name = format!("{REPORT_QUEUE_PREFIX}{}", self.last_collector);
         self.reports.insert(name.clone(), Vec::new());
         name
     }
 
-    /// Notes a report. Returns false if nobody collects it.
+    /// Stores a report. Returns false if the collection does not exist.
     pub(crate) fn report(&mut self, queue: &str, report: &Message) -> bool {
         let Some(reports) = self.reports.get_mut(queue) else { return false };
         reports.extend(ReportRequest::reported(report.body()));
@@ -67,7 +68,7 @@ impl State {
         self.reports.remove(queue);
     }
 
-    /// Takes the lease of a shelf. Returns false if somebody has it.
+    /// Takes the lease of a shelf. Returns false if it is already taken.
     pub(crate) fn lease(&mut self, queue: &str, shelf: Shelf) -> bool {
         self.leases.insert((queue.to_owned(), shelf))
     }
@@ -77,8 +78,8 @@ impl State {
         self.leases.remove(&(queue.to_owned(), shelf));
     }
 
-    /// Sends a message from a shelf of `queue` back to that queue. A shelf belongs to one queue, and no header chooses
-    /// another one.
+    /// Sends a message from a shelf of `queue` back to that queue. A shelf belongs to one queue, and no header
+    /// can choose another one.
     pub(crate) fn send_back(
         &mut self,
         queue: &str,
@@ -94,16 +95,16 @@ impl State {
         self.queue(queue, options).publish(copy)
     }
 
-    /// Offers each of these entries of a shelf to `store`, and takes it off the shelf once it is stored. Answers what became of each that
-    /// is there.
-    pub(crate) fn clear_shelf(
+    /// Passes each of these entries of a shelf to `store`, and removes it from the shelf if that succeeds. Returns the result
+    /// for each entry that exists.
+    pub(crate) fn remove_from_shelf(
         &mut self,
         (queue, shelf): (&str, Shelf),
         numbers: impl IntoIterator<Item = u64>,
         options: &MemoryOptions,
         mut store: impl FnMut(&mut Self, &Entry) -> Result<(), Refusal>,
     ) -> Vec<(Entry, Result<(), Refusal>)> {
-        let mut worked = Vec::new();
+        let mut results = Vec::new();
         for number in numbers {
             let entries = self.queue(queue, options).shelf(shelf);
             let Ok(index) = entries.binary_search_by_key(&number, |entry| entry.number) else { continue };
@@ -112,8 +113,8 @@ impl State {
             if stored.is_ok() {
                 self.queue(queue, options).take_from_shelf(shelf, index);
             }
-            worked.push((entry, stored));
+            results.push((entry, stored));
         }
-        worked
+        results
     }
 }

@@ -1,4 +1,4 @@
-//! The transport: a consumer's end of a queue.
+//! The transport of a consumer.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,52 +14,52 @@ use crate::broker::MemoryBroker;
 use crate::options::MemoryOptions;
 use crate::publish::QueuePublisher;
 use crate::queue::Queue;
-use crate::receive::{Intake, MemoryReceiver};
+use crate::receive::{MemoryReceiver, TransportState};
 use crate::shelves::MemoryShelves;
 
-/// A consumer's end of a queue on a [`MemoryBroker`]. Dropped without [`close`](Transport::close) it leaves
-/// what is in flight with its receipts.
+/// The transport of one consumer to a queue on a [`MemoryBroker`]. If it is dropped without [`close`](Transport::close), the
+/// receipts of deliveries in flight stay valid.
 #[derive(Debug)]
 pub struct Memory {
-    intake: Arc<Intake>,
+    shared: Arc<TransportState>,
 }
 
 impl MemoryBroker {
-    /// A new transport on this queue. Several on one queue are competing consumers: each message goes to one.
+    /// Creates a transport for this queue. Several transports on one queue are competing consumers: each message goes to one.
     #[must_use]
     pub fn transport(&self, queue: impl Into<String>) -> Memory {
         let queue = queue.into();
-        let owner = self.admit(&queue);
-        Memory { intake: Arc::new(Intake::new(self.clone(), queue, owner)) }
+        let owner = self.new_owner(&queue);
+        Memory { shared: Arc::new(TransportState::new(self.clone(), queue, owner)) }
     }
 }
 
 impl Memory {
-    /// A broker of its own, with one queue and no limits.
+    /// Creates a broker without limits, and a transport for one of its queues.
     #[must_use]
     pub fn new(queue: impl Into<String>) -> Self {
         MemoryBroker::new().transport(queue)
     }
 
-    /// A broker of its own, with one queue and these limits.
+    /// Creates a broker with these limits, and a transport for one of its queues.
     #[must_use]
     pub fn with(queue: impl Into<String>, options: MemoryOptions) -> Self {
         MemoryBroker::with(options).transport(queue)
     }
 
-    /// The broker, to publish to and to look at.
+    /// Returns the broker, to publish messages and to inspect queues.
     #[must_use]
     pub fn broker(&self) -> &MemoryBroker {
-        &self.intake.broker
+        &self.shared.broker
     }
 
-    /// The name of the queue.
+    /// Returns the name of the queue.
     #[must_use]
     pub fn queue(&self) -> &str {
-        &self.intake.queue
+        &self.shared.queue
     }
 
-    /// Publishes to this queue; with [`to`](Publisher::to), to any other one.
+    /// Returns a publisher for this queue; [`to`](Publisher::to) returns one for any other queue.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -80,10 +80,10 @@ impl Memory {
     /// ```
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        let closed = Arc::clone(&self.intake.closed);
+        let closed = Arc::clone(&self.shared.closed);
         Publisher::new(QueuePublisher::new(
-            self.intake.broker.clone(),
-            Arc::clone(&self.intake.queue),
+            self.shared.broker.clone(),
+            Arc::clone(&self.shared.queue),
             closed,
         ))
     }
@@ -92,36 +92,36 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// When the queue is full, or the transport closed.
+    /// Fails if the queue is full or the transport is closed.
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         self.publisher().publish(message).await
     }
 
-    /// For operators: the shelves of this queue.
+    /// Returns the shelves of this queue. For operators.
     #[must_use]
     pub fn shelves(&self) -> MemoryShelves {
-        self.intake.broker.shelves(self.intake.queue.to_string())
+        self.shared.broker.shelves(self.shared.queue.to_string())
     }
 
-    /// For tests: what the death of the process does. Everything in flight goes back, counted; its receipts are
-    /// worth nothing; there is nothing more to receive. Another transport on the same queue is the next process.
+    /// Simulates the death of the process. All deliveries in flight are given back and count, their receipts become invalid, and
+    /// nothing more is received. Another transport on the same queue stands for the next process. For tests.
     pub fn crash(&self) {
-        self.intake.end(|queue, tag| queue.give_back(tag, Instant::now()));
+        self.shared.end(|queue, tag| queue.give_back(tag, Instant::now()));
     }
 
-    /// For tests: what a lost connection does. Everything in flight goes back, counted, and its receipts are worth
-    /// nothing; receiving goes on.
+    /// Simulates a lost connection. All deliveries in flight are given back and count, and their receipts become invalid;
+    /// receiving continues. For tests.
     pub fn interrupt(&self) {
-        if let Some(signals) = self.intake.signals() {
-            // Its deliveries have the broker's numbers: which of them were never received need not be told.
+        if let Some(signals) = self.shared.signals() {
+            // Deliveries have the broker's numbers, so those that were never received need not be named.
             signals.send(Signal::Interrupted { unreceived: Vec::new() });
         }
-        self.intake.give_back_all();
+        self.shared.give_back_all();
     }
 
     fn facts(&self) -> Facts {
         let mut facts = Facts::new("memory");
-        facts.limits.deliveries = self.intake.broker.options().delivery_limit;
+        facts.limits.deliveries = self.shared.broker.options().delivery_limit;
         facts.dead_letter = NativeDeadLetter::LastResort;
         facts
     }
@@ -131,7 +131,7 @@ impl Transport for Memory {
     type Receiver = MemoryReceiver;
 
     fn queue(&self) -> &str {
-        &self.intake.queue
+        &self.shared.queue
     }
 
     fn publisher(&self) -> Publisher {
@@ -140,32 +140,32 @@ impl Transport for Memory {
 
     async fn open(&self, needs: &Needs, signals: Signals) -> Result<(MemoryReceiver, Facts), OpenError> {
         let facts = self.facts();
-        needs.check(&self.intake.queue, &facts)?;
-        self.intake.open(needs.prefetch, signals)?;
-        Ok((MemoryReceiver::new(Arc::clone(&self.intake)), facts))
+        needs.check(&self.shared.queue, &facts)?;
+        self.shared.open(needs.prefetch, signals)?;
+        Ok((MemoryReceiver::new(Arc::clone(&self.shared)), facts))
     }
 
     async fn close(&self) {
-        // In order, hence uncounted: nobody died of these.
-        self.intake.end(Queue::release);
+        // Released, so that they do not count: in an orderly end no process died of them.
+        self.shared.end(Queue::release);
     }
 
     fn outline(&self, _needs: &Needs) -> Outline {
-        let queue = Arc::clone(&self.intake.queue);
+        let queue = Arc::clone(&self.shared.queue);
         Outline::new(self.facts()).resting(move |settlement| rest(&queue, settlement))
     }
 
-    /// The broker is in this process: nothing is left to ask.
+    /// Returns the outline: the broker is in this process, so there is nothing else to check.
     async fn preflight(&self, needs: &Needs) -> Result<Outline, TransportError> {
         Ok(self.outline(needs))
     }
 
     fn now(&self) -> SystemTime {
-        self.intake.broker.now()
+        self.shared.broker.now()
     }
 }
 
-/// Where a settlement leaves its message.
+/// Returns where a settlement leaves its message.
 fn rest(queue: &str, settlement: &Settlement) -> Rest {
     match settlement {
         Settlement::Complete => Rest::at("").by(["remove"]),

@@ -1,4 +1,4 @@
-//! The state machine by itself: no runtime, and time as an argument.
+//! Tests the state machine alone: without a runtime, and with the time as an argument.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use redrive_core::{Message, Settlement, Shelf};
 use tokio::time::Instant;
 
-use super::{HandOut, Owner, Queue, Tag};
+use super::{NextDelivery, Owner, Queue, Tag};
 use crate::error::Refusal;
 use crate::options::MemoryOptions;
 
@@ -17,21 +17,23 @@ fn message(id: &str) -> Message {
     Message::new("").with_id(id)
 }
 
-fn later(wait: u64, id: &str) -> Settlement {
+fn reschedule(wait: u64, id: &str) -> Settlement {
     Settlement::Reschedule { wait: Duration::from_secs(wait), copy: message(id) }
 }
 
-fn onto(shelf: Shelf, id: &str) -> Settlement {
+fn shelve(shelf: Shelf, id: &str) -> Settlement {
     Settlement::Shelve { shelf, copy: message(id) }
 }
 
-/// The next one's tag, id and count; panics where there is none.
+/// Returns the tag, id and delivery count of the next delivery. Panics if there is none.
 fn next(queue: &mut Queue, owner: Owner, now: Instant) -> (Tag, String, u32) {
-    match queue.hand_out(owner, 0, now) {
-        HandOut::Message { tag, message, handed_out, .. } => {
-            (tag, message.id().unwrap_or_default().to_owned(), handed_out)
+    match queue.deliver_next(owner, 0, now) {
+        NextDelivery::Delivery { tag, message, delivery_count, .. } => {
+            (tag, message.id().unwrap_or_default().to_owned(), delivery_count)
         }
-        HandOut::Nothing { next_due } => panic!("nothing is ready; the next is due {next_due:?}"),
+        NextDelivery::Nothing { next_due } => {
+            panic!("no message is ready; the next one is due at {next_due:?}")
+        }
     }
 }
 
@@ -44,7 +46,7 @@ fn filled(options: MemoryOptions, ids: &[&str]) -> Queue {
 }
 
 #[test]
-fn what_is_given_back_takes_its_old_place() {
+fn a_message_that_is_given_back_returns_to_its_position() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new(), &["a", "b", "c", "d"]);
     let (a, ..) = next(&mut queue, ME, now);
@@ -58,7 +60,7 @@ fn what_is_given_back_takes_its_old_place() {
 }
 
 #[test]
-fn only_what_is_not_released_counts() {
+fn a_release_does_not_count_as_a_delivery() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new(), &["a"]);
     let (tag, _, count) = next(&mut queue, ME, now);
@@ -79,12 +81,12 @@ fn waits_end_in_the_order_of_their_due_times() {
     let mut queue = filled(MemoryOptions::new(), &["a", "b", "c"]);
     for (wait, id) in [(60, "a"), (10, "b"), (10, "c")] {
         let (tag, ..) = next(&mut queue, ME, now);
-        queue.settle(tag, later(wait, id), now).expect("it waits");
+        queue.settle(tag, reschedule(wait, id), now).expect("it waits");
     }
     let due = now + Duration::from_secs(10);
     let just_before = due - Duration::from_millis(1);
     assert!(
-        matches!(queue.hand_out(ME, 0, just_before), HandOut::Nothing { next_due } if next_due == Some(due))
+        matches!(queue.deliver_next(ME, 0, just_before), NextDelivery::Nothing { next_due } if next_due == Some(due))
     );
     assert_eq!(next(&mut queue, ME, due).1, "b");
     assert_eq!(next(&mut queue, ME, due).1, "c");
@@ -93,7 +95,7 @@ fn waits_end_in_the_order_of_their_due_times() {
 }
 
 #[test]
-fn a_wait_beyond_the_clock_is_held_for_ever() {
+fn a_wait_beyond_the_clock_never_ends() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new(), &["a"]);
     let (tag, ..) = next(&mut queue, ME, now);
@@ -103,23 +105,23 @@ fn a_wait_beyond_the_clock_is_held_for_ever() {
 }
 
 #[test]
-fn prefetch_is_each_owners_own() {
+fn the_limit_holds_per_owner() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new(), &["a", "b", "c"]);
-    assert!(matches!(queue.hand_out(ME, 1, now), HandOut::Message { .. }));
-    assert!(matches!(queue.hand_out(ME, 1, now), HandOut::Nothing { .. }));
-    assert!(matches!(queue.hand_out(OTHER, 1, now), HandOut::Message { .. }));
-    assert_eq!(queue.held_by(ME).len(), 1);
+    assert!(matches!(queue.deliver_next(ME, 1, now), NextDelivery::Delivery { .. }));
+    assert!(matches!(queue.deliver_next(ME, 1, now), NextDelivery::Nothing { .. }));
+    assert!(matches!(queue.deliver_next(OTHER, 1, now), NextDelivery::Delivery { .. }));
+    assert_eq!(queue.tags_of(ME).len(), 1);
 }
 
 #[test]
-fn a_full_queue_refuses_publishers_and_never_retries() {
+fn a_full_queue_refuses_publishers_but_no_retries() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new().queue_capacity(1), &["a"]);
     assert_eq!(queue.publish(message("b")), Err(Refusal::QueueFull(1)));
     let (tag, ..) = next(&mut queue, ME, now);
-    assert_eq!(queue.publish(message("b")), Err(Refusal::QueueFull(1)), "what is held takes its place");
-    assert_eq!(queue.settle(tag, later(1, "a"), now), Ok(()));
+    assert_eq!(queue.publish(message("b")), Err(Refusal::QueueFull(1)), "a delivery in flight takes up room");
+    assert_eq!(queue.settle(tag, reschedule(1, "a"), now), Ok(()));
     assert_eq!(queue.depth(), 1);
 }
 
@@ -129,22 +131,22 @@ fn a_full_shelf_refuses_and_the_delivery_stays_in_flight() {
     let mut queue = filled(MemoryOptions::new().shelf_capacity(1), &["a", "b"]);
     let (a, ..) = next(&mut queue, ME, now);
     let (b, ..) = next(&mut queue, ME, now);
-    assert_eq!(queue.settle(a, onto(Shelf::DeadLetter, "a"), now), Ok(()));
+    assert_eq!(queue.settle(a, shelve(Shelf::DeadLetter, "a"), now), Ok(()));
     let refused = Err(Refusal::ShelfFull(Shelf::DeadLetter));
-    assert_eq!(queue.settle(b, onto(Shelf::DeadLetter, "b"), now), refused);
+    assert_eq!(queue.settle(b, shelve(Shelf::DeadLetter, "b"), now), refused);
     assert_eq!(queue.settle(b, Settlement::NativeDeadLetter, now), refused);
-    assert_eq!(queue.settle(b, onto(Shelf::Parking, "b"), now), Ok(()), "the other shelf has room");
+    assert_eq!(queue.settle(b, shelve(Shelf::Parking, "b"), now), Ok(()), "the other shelf has room");
 }
 
 #[test]
-fn at_the_limit_the_broker_shelves_what_comes_back() {
+fn at_the_delivery_limit_the_broker_shelves_the_message() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new().delivery_limit(2), &["a"]);
     let (tag, ..) = next(&mut queue, ME, now);
     queue.give_back(tag, now);
     let (tag, ..) = next(&mut queue, ME, now);
     queue.release(tag);
-    assert_eq!(queue.shelf(Shelf::DeadLetter).len(), 0, "a release is no delivery");
+    assert_eq!(queue.shelf(Shelf::DeadLetter).len(), 0, "a release does not count");
     let (tag, ..) = next(&mut queue, ME, now);
     queue.give_back(tag, now);
     assert_eq!((queue.depth(), queue.shelf(Shelf::DeadLetter).len()), (0, 1));
@@ -167,26 +169,26 @@ fn a_receipt_settles_once() {
     let mut queue = filled(MemoryOptions::new(), &["a"]);
     let (tag, ..) = next(&mut queue, ME, now);
     assert_eq!(queue.settle(tag, Settlement::Complete, now), Ok(()));
-    assert_eq!(queue.settle(tag, later(1, "a"), now), Err(Refusal::Lost));
+    assert_eq!(queue.settle(tag, reschedule(1, "a"), now), Err(Refusal::Lost));
     queue.give_back(tag, now);
     assert_eq!(queue.depth(), 0);
 }
 
-/// Something that is done with a queue. Numbers choose among what there is.
+/// A step on a queue. A `usize` selects one of the tags.
 #[derive(Clone, Debug)]
 enum Step {
     Publish,
-    HandOut { owner: Owner, prefetch: u32 },
+    Deliver { owner: Owner, limit: u32 },
     Complete(usize),
     Reschedule(usize, u64),
-    Move(usize, Shelf),
-    Reject(usize),
+    Shelve(usize, Shelf),
+    NativeDeadLetter(usize),
     Release(usize),
-    Drop(usize),
+    GiveBack(usize),
     Crash(Owner),
     Wait(u64),
-    Clear(Shelf),
-    Switch(Shelf, bool),
+    Discard(Shelf),
+    SetWritable(Shelf, bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -194,74 +196,74 @@ fn step() -> impl Strategy<Value = Step> {
     let shelf = prop_oneof![Just(Shelf::DeadLetter), Just(Shelf::Parking)];
     prop_oneof![
         4 => Just(Step::Publish),
-        6 => (owner.clone(), 0..4_u32).prop_map(|(owner, prefetch)| Step::HandOut { owner, prefetch }),
+        6 => (owner.clone(), 0..4_u32).prop_map(|(owner, limit)| Step::Deliver { owner, limit }),
         2 => any::<usize>().prop_map(Step::Complete),
         2 => (any::<usize>(), 0..20_u64).prop_map(|(n, wait)| Step::Reschedule(n, wait)),
-        2 => (any::<usize>(), shelf.clone()).prop_map(|(n, shelf)| Step::Move(n, shelf)),
-        1 => any::<usize>().prop_map(Step::Reject),
+        2 => (any::<usize>(), shelf.clone()).prop_map(|(n, shelf)| Step::Shelve(n, shelf)),
+        1 => any::<usize>().prop_map(Step::NativeDeadLetter),
         1 => any::<usize>().prop_map(Step::Release),
-        1 => any::<usize>().prop_map(Step::Drop),
+        1 => any::<usize>().prop_map(Step::GiveBack),
         1 => owner.prop_map(Step::Crash),
         1 => (0..15_u64).prop_map(Step::Wait),
-        1 => shelf.clone().prop_map(Step::Clear),
-        1 => (shelf, any::<bool>()).prop_map(|(shelf, writable)| Step::Switch(shelf, writable)),
+        1 => shelf.clone().prop_map(Step::Discard),
+        1 => (shelf, any::<bool>()).prop_map(|(shelf, writable)| Step::SetWritable(shelf, writable)),
     ]
 }
 
-/// A queue, with what it must add up to.
+/// A queue, and the numbers of messages that were published and removed.
 struct World {
     queue: Queue,
     now: Instant,
     tags: Vec<Tag>,
     published: usize,
-    gone: usize,
+    removed: usize,
 }
 
 impl World {
-    fn take(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match *step {
             Step::Publish => {
                 let id = format!("m{}", self.published);
                 self.published += usize::from(self.queue.publish(message(&id)).is_ok());
             }
-            Step::HandOut { owner, prefetch } => {
-                if let HandOut::Message { tag, .. } = self.queue.hand_out(owner, prefetch, self.now) {
+            Step::Deliver { owner, limit } => {
+                if let NextDelivery::Delivery { tag, .. } = self.queue.deliver_next(owner, limit, self.now) {
                     self.tags.push(tag);
                 }
             }
-            Step::Complete(n) => self.gone += usize::from(self.settle(n, &Settlement::Complete)),
-            Step::Reschedule(n, wait) => drop(self.settle(n, &later(wait, "copy"))),
-            Step::Move(n, shelf) => drop(self.settle(n, &onto(shelf, "copy"))),
-            Step::Reject(n) => drop(self.settle(n, &Settlement::NativeDeadLetter)),
+            Step::Complete(n) => self.removed += usize::from(self.settle(n, &Settlement::Complete)),
+            Step::Reschedule(n, wait) => drop(self.settle(n, &reschedule(wait, "copy"))),
+            Step::Shelve(n, shelf) => drop(self.settle(n, &shelve(shelf, "copy"))),
+            Step::NativeDeadLetter(n) => drop(self.settle(n, &Settlement::NativeDeadLetter)),
             Step::Release(n) => drop(self.settle(n, &Settlement::Release)),
-            Step::Drop(n) => {
-                if let Some(tag) = self.any_tag(n) {
+            Step::GiveBack(n) => {
+                if let Some(tag) = self.pick_tag(n) {
                     self.queue.give_back(tag, self.now);
                 }
             }
             Step::Crash(owner) => {
-                for tag in self.queue.held_by(owner) {
+                for tag in self.queue.tags_of(owner) {
                     self.queue.give_back(tag, self.now);
                 }
             }
             Step::Wait(seconds) => self.now += Duration::from_secs(seconds),
-            Step::Clear(shelf) => {
+            Step::Discard(shelf) => {
                 if !self.queue.shelf(shelf).is_empty() {
                     self.queue.take_from_shelf(shelf, 0);
-                    self.gone += 1;
+                    self.removed += 1;
                 }
             }
-            Step::Switch(shelf, writable) => self.queue.set_shelf_writable(shelf, writable),
+            Step::SetWritable(shelf, writable) => self.queue.set_shelf_writable(shelf, writable),
         }
     }
 
-    /// Tags stay in the list when they are used up: stale ones must do no harm.
-    fn any_tag(&self, n: usize) -> Option<Tag> {
+    /// Selects a tag. Used tags stay in the list: stale tags must have no effect.
+    fn pick_tag(&self, n: usize) -> Option<Tag> {
         n.checked_rem(self.tags.len()).map(|n| self.tags[n])
     }
 
     fn settle(&mut self, n: usize, settlement: &Settlement) -> bool {
-        self.any_tag(n).is_some_and(|tag| self.queue.settle(tag, settlement.clone(), self.now).is_ok())
+        self.pick_tag(n).is_some_and(|tag| self.queue.settle(tag, settlement.clone(), self.now).is_ok())
     }
 
     fn present(&self) -> usize {
@@ -280,10 +282,10 @@ proptest! {
     ) {
         let options = MemoryOptions { queue_capacity, shelf_capacity, delivery_limit };
         let queue = Queue::new(options);
-        let mut world = World { queue, now: Instant::now(), tags: Vec::new(), published: 0, gone: 0 };
+        let mut world = World { queue, now: Instant::now(), tags: Vec::new(), published: 0, removed: 0 };
         for step in &steps {
-            world.take(step);
-            prop_assert_eq!(world.present() + world.gone, world.published, "after {:?}", step);
+            world.apply(step);
+            prop_assert_eq!(world.present() + world.removed, world.published, "after {:?}", step);
         }
     }
 }
