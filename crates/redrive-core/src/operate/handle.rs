@@ -47,7 +47,10 @@ impl EntryHandle {
     /// Creates the error for an entry that is no longer on its shelf. For transports.
     #[must_use]
     pub fn not_found(&self) -> TransportError {
-        TransportError::new(TransportErrorKind::NotFound, format!("no entry has the handle `{self}` any more"))
+        TransportError::new(
+            TransportErrorKind::NotFound,
+            format!("no entry has the handle `{self}` any more"),
+        )
     }
 }
 
