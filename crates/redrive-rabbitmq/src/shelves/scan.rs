@@ -31,8 +31,10 @@ use crate::version::Version;
 const GIVEN_BACK_AT_ONCE: usize = 32;
 /// Number of refusals that are sent together: RabbitMQ combines them when about 32 wait for a quorum queue.
 const REFUSED_TOGETHER: usize = 16;
-/// Time limit for the broker to count what it got back. Another client may take it before it is counted.
+/// Time limit for the broker to count what it got back, while another client consumes the queue and may take it before.
 const COUNTED_WITHIN: Duration = Duration::from_millis(250);
+/// The same while nobody else consumes it. A broker that waits for its disk, or gets no processor, answers long before it has processed.
+const COUNTED_ALONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The messages of a window, and how many are left to take.
 type Taking = (Vec<Delivery>, u32);
@@ -267,16 +269,25 @@ impl Scan {
         let keeps_order = self.channel.version().is_some_and(|version| version >= Version::V4_3);
         let at_once = if keeps_order { usize::MAX } else { GIVEN_BACK_AT_ONCE };
         let refusals: Vec<_> = refusals(&self.held, &self.window_ends, at_once).collect();
-        let count = async || topology::count_on(self.channel.channel(), &self.queue).await;
-        let mut expected = if refusals.len() > REFUSED_TOGETHER { count().await? } else { 0 };
+        let look = async || topology::look_on(self.channel.channel(), &self.queue).await;
+        let mut expected = if refusals.len() > REFUSED_TOGETHER { look().await?.0 } else { 0 };
         for together in refusals.chunks(REFUSED_TOGETHER) {
             for refusal in together {
                 self.channel.give_back_up_to(refusal.last).await;
                 expected += refusal.messages;
             }
-            let deadline = Instant::now() + COUNTED_WITHIN;
-            while together.len() == REFUSED_TOGETHER && count().await? < expected && Instant::now() < deadline
-            {
+            let sent = Instant::now();
+            while together.len() == REFUSED_TOGETHER {
+                let (ready, consumers) = look().await?;
+                let within = if consumers == 0 { COUNTED_ALONE_WITHIN } else { COUNTED_WITHIN };
+                if ready >= expected {
+                    break;
+                }
+                if sent.elapsed() > within {
+                    // Another client has taken some: it is not waited for again.
+                    expected = ready;
+                    break;
+                }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }

@@ -127,18 +127,19 @@ pub(crate) async fn count(connection: &Connection, queue: &str) -> Result<u32, T
 
 /// Does the same as [`count`] on this channel, which an error may close.
 pub(crate) async fn count_on(channel: &Channel, queue: &str) -> Result<u32, TransportError> {
-    Ok(look_on(channel, queue).await?.message_count())
+    Ok(look_on(channel, queue).await?.0)
 }
 
 /// Returns the number of messages and of consumers of an existing queue.
 pub(crate) async fn look(connection: &Connection, queue: &str) -> Result<(u32, u32), TransportError> {
-    let found = look_on(&connection.channel().await?, queue).await?;
-    Ok((found.message_count(), found.consumer_count()))
+    look_on(&connection.channel().await?, queue).await
 }
 
-async fn look_on(channel: &Channel, queue: &str) -> Result<lapin::Queue, TransportError> {
+/// Does the same as [`look`] on this channel, which an error may close.
+pub(crate) async fn look_on(channel: &Channel, queue: &str) -> Result<(u32, u32), TransportError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = short(queue, "the name of a queue")?;
     let found = with_timeout(channel, channel.queue_declare(name, options, FieldTable::default())).await;
-    found.map_err(|error| error::verifying(queue, error))
+    let found = found.map_err(|error| error::verifying(queue, error))?;
+    Ok((found.message_count(), found.consumer_count()))
 }

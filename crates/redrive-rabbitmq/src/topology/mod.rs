@@ -22,7 +22,7 @@ use std::time::Duration;
 use lapin::types::AMQPValue;
 
 pub use dead_letter_exchange::DeadLetterExchange;
-pub(crate) use declare::{Task, count, count_on, declare_all, first_unfit, look, prepare};
+pub(crate) use declare::{Task, count, count_on, declare_all, first_unfit, look, look_on, prepare};
 pub(crate) use names::{GivenNames, Names};
 pub use parts::QueueType;
 #[cfg(feature = "management")]
