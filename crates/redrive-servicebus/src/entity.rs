@@ -1,6 +1,10 @@
 //! Queues and subscriptions, and the paths of their dead-letter queues.
 
 use std::fmt;
+use std::time::Duration;
+
+/// The assumed duration of a lock if the broker does not report it: the shortest that Azure allows.
+pub(crate) const ASSUMED_LOCK_DURATION: Duration = Duration::from_secs(5);
 
 /// A queue, or a subscription of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -15,13 +15,12 @@ use uuid::Uuid;
 
 use crate::connection::ReconnectingConnection;
 use crate::convert::later::later;
+use crate::entity::ASSUMED_LOCK_DURATION;
 use crate::error::Refusal;
 use crate::wire::{Handle, Tag};
 
 /// The most locks that one request renews.
 const LOCKS_PER_REQUEST: usize = 100;
-/// The assumed duration of a lock if the broker does not report it: the shortest that Azure allows.
-pub(crate) const ASSUMED_LOCK_DURATION: Duration = Duration::from_secs(5);
 /// The minimum time to wait for the broker's answer when a lock has expired by the local clock: the clocks may differ.
 const MIN_EXPIRY_WAIT: Duration = Duration::from_secs(1);
 /// The wait before the next attempt to renew a lock.

@@ -22,7 +22,7 @@ use super::{Refusal, WireError};
 use crate::convert::body;
 use crate::convert::values::{from_property, to_property};
 use crate::convert::{self, DESCRIPTION, Incoming, REASON, WireMessage, carried};
-use crate::receive::locks::ASSUMED_LOCK_DURATION;
+use crate::entity::ASSUMED_LOCK_DURATION;
 
 /// The most properties that have a header line of their own. All others are packed into one line.
 const MAX_PROPERTY_LINES: usize = 48;
