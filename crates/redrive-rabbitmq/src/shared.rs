@@ -9,7 +9,7 @@ use crate::facts::TransportFacts;
 use crate::options::Options;
 use crate::prepare::QueuePreparation;
 use crate::publish::CopyStore;
-use crate::settle::channel::DeliveryChannels;
+use crate::settle::channels::DeliveryChannels;
 use crate::topology::Plan;
 
 /// The parts of one transport. Each depends only on those above it.

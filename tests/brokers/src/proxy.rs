@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 pub struct Proxy {
     address: SocketAddr,
     control: watch::Sender<Control>,
-    /// How many connections were refused.
+    /// Number of refused connections.
     refused: watch::Receiver<u64>,
     accepting: JoinHandle<()>,
 }
@@ -67,7 +67,7 @@ impl Proxy {
         self.control.send_modify(|control| control.refuse = refuse);
     }
 
-    /// Waits until so many more connections were refused.
+    /// Waits until this many more connections were refused.
     pub async fn refused(&self, more: u64) {
         let mut refused = self.refused.clone();
         let enough = *refused.borrow() + more;

@@ -12,7 +12,7 @@ use crate::error;
 use crate::facts::TransportFacts;
 use crate::frames::Answer;
 use crate::prepare::QueuePreparation;
-use crate::settle::channel::DeliveryChannels;
+use crate::settle::channels::DeliveryChannels;
 use crate::topology::{Plan, Route};
 
 /// Stores copies and published messages for one transport.

@@ -9,6 +9,7 @@
 
 mod ack_window;
 pub(crate) mod channel;
+pub(crate) mod channels;
 
 use std::time::{Duration, SystemTime};
 
