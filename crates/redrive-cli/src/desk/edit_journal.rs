@@ -50,7 +50,7 @@ pub(super) struct Begin {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reached {
-    /// It is in the audit log.
+    /// What is done so far, by all commands on the shelf, is in the audit log.
     Audited,
     /// Nothing is left to edit, and the plan is made.
     Planned,
@@ -99,7 +99,8 @@ struct Command {
     begin: Begin,
     /// Each entry that was replaced, with its handle now.
     done: Vec<Option<EntryHandle>>,
-    is_audited: bool,
+    /// How many of them the audit log has; `None` if it does not have the command.
+    audited: Option<usize>,
     is_planned: bool,
 }
 
@@ -109,7 +110,7 @@ struct Open {
     copy: Option<Copy>,
 }
 
-/// A command that died before it was noted in the audit log.
+/// What a command did that is not in the audit log: it died before, or learned only later that the broker had stored an edit.
 #[derive(Debug)]
 pub(super) struct Unaudited {
     pub(super) begin: Begin,
@@ -145,15 +146,20 @@ impl Past {
             Line::Begin { begin } => self.commands.push(Command {
                 begin: *begin,
                 done: Vec::new(),
-                is_audited: false,
+                audited: None,
                 is_planned: false,
             }),
             Line::Reached { reached, shelf } => {
-                let command = self.commands.iter_mut().rfind(|command| command.begin.shelf == shelf);
-                let command = command.context("nothing was begun")?;
+                let of_shelf = self.commands.iter_mut().filter(|command| command.begin.shelf == shelf);
+                let mut newest_first = of_shelf.rev();
+                let last = newest_first.next().context("nothing was begun")?;
                 match reached {
-                    Reached::Audited => command.is_audited = true,
-                    Reached::Planned => command.is_planned = true,
+                    Reached::Audited => {
+                        std::iter::once(last)
+                            .chain(newest_first)
+                            .for_each(|command| command.audited = Some(command.done.len()));
+                    }
+                    Reached::Planned => last.is_planned = true,
                 }
             }
             Line::Entry { handle, state, copy, now } => {
@@ -178,11 +184,14 @@ impl Past {
         Ok(())
     }
 
-    /// Returns the last command on this shelf, if it died before it was noted in the audit log.
-    pub(super) fn unaudited(&self, shelf: Shelf) -> Option<Unaudited> {
-        let last = self.commands.iter().rfind(|command| command.begin.shelf == shelf.to_string());
-        let died = last.filter(|command| !command.is_audited)?;
-        Some(Unaudited { begin: died.begin.clone(), done: died.done.len() as u64 })
+    /// Returns the commands on this shelf of which the audit log does not have all.
+    pub(super) fn unaudited(&self, shelf: Shelf) -> Vec<Unaudited> {
+        let of_shelf = self.commands.iter().filter(|command| command.begin.shelf == shelf.to_string());
+        let unaudited = of_shelf.filter(|command| command.audited != Some(command.done.len()));
+        let rest = |command: &Command| command.done.len() - command.audited.unwrap_or(0);
+        unaudited
+            .map(|command| Unaudited { begin: command.begin.clone(), done: rest(command) as u64 })
+            .collect()
     }
 
     /// Returns what the same command edited before it was finished, by the handles of now as far as the broker told them.
@@ -369,6 +378,11 @@ mod tests {
             EditJournal::read(&self.path()).unwrap().0
         }
 
+        fn unaudited(&self) -> Vec<(String, u64)> {
+            let unaudited = self.past().unaudited(DEAD).into_iter();
+            unaudited.map(|Unaudited { begin, done }| (begin.filter, done)).collect()
+        }
+
         fn unplanned(&self, filter: &str) -> Vec<String> {
             let unplanned = self.past().unplanned(DEAD, filter);
             unplanned.into_iter().flatten().map(|handle| handle.entry().to_owned()).collect()
@@ -381,7 +395,7 @@ mod tests {
         noted.begin("eur");
         noted.edited("1", "1e");
         noted.edited("2", "2e");
-        let died = noted.past().unaudited(DEAD).unwrap();
+        let [died] = &noted.past().unaudited(DEAD)[..] else { panic!("one command") };
         assert_eq!((died.done, died.begin.by.reason.as_deref()), (2, Some("a typing error")));
         assert_eq!(died.begin.filter, "eur");
         noted.note(|journal| journal.reached(Reached::Audited, DEAD));
@@ -393,13 +407,29 @@ mod tests {
         noted.begin("eur");
         noted.edited("3", "3e");
         assert_eq!(noted.unplanned("eur"), ["1e", "2e", "3e"]);
-        assert_eq!(noted.past().unaudited(DEAD).unwrap().done, 1, "only the last one");
-        assert!(noted.past().unaudited(Shelf::Parking).is_none());
+        assert_eq!(noted.unaudited(), [("eur".to_owned(), 1)], "only the last one");
+        assert!(noted.past().unaudited(Shelf::Parking).is_empty());
         noted.note(|journal| journal.reached(Reached::Planned, DEAD));
         assert!(noted.unplanned("eur").is_empty() && noted.unplanned("other").is_empty());
         noted.begin("eur");
         noted.edited("4", "4e");
         assert_eq!(noted.unplanned("eur"), ["4e"], "what was planned is not planned again");
+    }
+
+    #[test]
+    fn an_edit_whose_answer_was_lost_is_audited_once_it_is_found() {
+        let noted = Noted::new();
+        noted.begin("eur");
+        noted.edited("1", "1e");
+        noted.note(|journal| journal.begun(&handle("2"), Copy::of(&Message::new("2e"))));
+        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        noted.begin("other");
+        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        assert_eq!(noted.unaudited(), []);
+        noted.note(|journal| journal.done(&handle("2"), Some(&handle("2e"))));
+        assert_eq!(noted.unaudited(), [("eur".to_owned(), 1)]);
+        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        assert_eq!(noted.unaudited(), []);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use redrive::ops::{
 use redrive::transport::{TransportErrorKind, edited};
 use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 
-use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached};
+use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached, Unaudited};
 use super::{Desk, State};
 use crate::exit::EndSignals;
 
@@ -84,13 +84,13 @@ impl Edits {
     /// Returns true if a command before was not finished: its edits are in no plan, or not in the audit log.
     pub(crate) fn has_rest(&self) -> bool {
         let past = &self.before.past;
-        past.unaudited(self.shelf).is_some()
+        !past.unaudited(self.shelf).is_empty()
             || !past.unplanned(self.shelf, &self.filter).is_empty()
             || self.became.iter().any(|(_, became)| matches!(became, Became::Edited(_)))
     }
 
     /// Writes the originals to the disk, stores each edited message on the shelf in place of its entry, and notes that in the journal and
-    /// the audit log; also what a command that died did not note there. `progress` is told how many are edited.
+    /// the audit log; also what commands before did not note there. `progress` is told how many are edited.
     ///
     /// # Errors
     ///
@@ -113,11 +113,12 @@ impl Edits {
         let mut journal = EditJournal::open(&path)?;
         resolve(&mut journal, &became)?;
         let (past, _) = EditJournal::read(&path)?;
-        if let Some(died) = past.unaudited(shelf) {
-            if died.done > 0 {
-                let record = record(desk, shelf, died.begin.by, &died.begin.filter, died.done);
-                audit.append(&record).context("nothing was changed: cannot write the audit log")?;
-            }
+        let unaudited = past.unaudited(shelf);
+        for Unaudited { begin, done } in unaudited.iter().filter(|rest| rest.done > 0) {
+            let record = record(desk, shelf, begin.by.clone(), &begin.filter, *done);
+            audit.append(&record).context("nothing was changed: cannot write the audit log")?;
+        }
+        if !unaudited.is_empty() {
             journal.reached(Reached::Audited, shelf)?;
         }
         let earlier = past.unplanned(shelf, &filter);

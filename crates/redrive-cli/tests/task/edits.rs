@@ -144,7 +144,14 @@ async fn goes_on(shop: &Shop, cli: &Cli, killed_at: usize, first: &[Value]) {
     let audit = cli.audit();
     let counts = audit.iter().map(|record| record["counts"]["done"].as_u64().expect("a count"));
     assert_eq!(counts.sum::<u64>(), now + before, "{audit:?}");
-    assert_eq!((&audit[0]["reason"], &audit[1]["reason"]), (&"a typing error".into(), &"again".into()));
+    // An edit of which the broker's answer was lost is noted by itself, for the one who made it.
+    let reasons: Vec<_> = audit.iter().map(|record| record["reason"].as_str().expect("a reason")).collect();
+    let (last, earlier) = reasons.split_last().expect("two commands");
+    assert_eq!(*last, "again");
+    assert!(
+        (1..=2).contains(&earlier.len()) && earlier.iter().all(|reason| *reason == "a typing error"),
+        "{audit:?}"
+    );
     assert!(audit[0]["filter"].as_str().expect("a filter").starts_with("error~stock --jq "), "{}", audit[0]);
 
     // Finished: the same command begins anew.
