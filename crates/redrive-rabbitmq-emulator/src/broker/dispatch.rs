@@ -70,7 +70,7 @@ impl Broker {
         let (now, version) = (self.now, self.version());
         loop {
             let Some(queue) = self.queues.get_mut(&id) else { return };
-            if queue.leaderless || queue.consumers.is_empty() {
+            if queue.leaderless || !queue.consumers.is_served() {
                 return;
             }
             let Some(first) = queue.ready.first() else { return };

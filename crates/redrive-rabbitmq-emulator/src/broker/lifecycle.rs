@@ -120,6 +120,7 @@ impl Broker {
         let (now, version) = (self.now, self.version());
         let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
         queue.consumers.remove(id);
+        queue.consumers.serve();
         queue.activate_consumer(version);
         if queue.exclusive_consumer == Some(id) {
             queue.exclusive_consumer = None;

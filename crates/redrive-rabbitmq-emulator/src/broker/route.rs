@@ -149,6 +149,7 @@ impl Broker {
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.looked |= queue.ready.len() == 0;
             queue.ready.push(stored);
+            queue.consumers.serve();
         }
         self.mark_dirty(id);
         Ok(())

@@ -166,6 +166,7 @@ impl Broker {
             }
             (None, Some(to)) => {
                 queue.ready.give_back(stored, to);
+                queue.consumers.serve();
                 (queue.given_back, queue.looked) = (true, true);
             }
             (None, None) => queue.ready.push(stored),

@@ -127,12 +127,29 @@ impl Broker {
             channel.replies = None;
         }
         if let Some(id) = id {
-            self.remove_consumer(id);
+            self.cancel_consumer(id);
         }
         if !cancel.no_wait {
             self.send(at, basic::CancelOk { consumer_tag: cancel.consumer_tag });
         }
         Ok(())
+    }
+
+    /// RabbitMQ 3.10 does not look at a classic queue when its single active consumer is cancelled: the next one waits until something is
+    /// given back or another consumer comes.
+    fn cancel_consumer(&mut self, id: ConsumerId) {
+        let Some(queue_id) = self.consumers.get(&id).map(|consumer| consumer.queue) else { return };
+        let active = |broker: &Self| broker.queues.get(&queue_id).and_then(|queue| queue.consumers.active());
+        let was_active = active(self) == Some(id);
+        self.remove_consumer(id);
+        let is_3_10 = self.version().is_3_10();
+        if let Some(queue) = self.queues.get_mut(&queue_id)
+            && was_active
+            && is_3_10
+            && queue.kind == QueueKind::Classic
+        {
+            queue.consumers.wait();
+        }
     }
 
     pub(super) fn get(&mut self, at: At, get: &basic::Get) -> Outcome {

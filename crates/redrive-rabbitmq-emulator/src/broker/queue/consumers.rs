@@ -15,10 +15,13 @@ pub(crate) struct Consumers {
     all: Vec<(ConsumerId, i64)>,
     /// With single active consumer: the one that is served.
     active: Option<ConsumerId>,
+    /// The single active consumer is another one since the queue served it last.
+    unserved: bool,
 }
 
 impl Consumers {
     pub(crate) fn add(&mut self, id: ConsumerId, priority: i64) {
+        self.unserved = false;
         self.all.push((id, priority));
         self.turns.entry(Reverse(priority)).or_default().push_back(id);
     }
@@ -74,6 +77,7 @@ impl Consumers {
         if !self.blocked.remove(&id) {
             return false;
         }
+        self.unserved = false;
         let priority = self.all.iter().find(|(other, _)| *other == id).map_or(0, |(_, priority)| *priority);
         self.turns.entry(Reverse(priority)).or_default().push_back(id);
         true
@@ -84,6 +88,20 @@ impl Consumers {
         if self.active.is_none() {
             self.active = if by_priority { self.best().map(|(id, _)| id) } else { self.ids().next() };
         }
+    }
+
+    /// The single active consumer gets nothing until the queue has something to do.
+    pub(crate) fn wait(&mut self) {
+        self.unserved = true;
+    }
+
+    /// The queue has something to do: it serves its consumers again.
+    pub(crate) fn serve(&mut self) {
+        self.unserved = false;
+    }
+
+    pub(crate) fn is_served(&self) -> bool {
+        !self.unserved && !self.is_empty()
     }
 
     /// Returns the single active consumer.

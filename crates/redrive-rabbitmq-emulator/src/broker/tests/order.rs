@@ -150,6 +150,47 @@ fn only_one_consumer_is_active() {
 }
 
 #[test]
+fn the_consumer_after_a_cancelled_active_one_waits_for_an_event_on_3_10() {
+    for (version, kind) in combinations() {
+        let set_up = || {
+            let (mut world, one) = filled(version, of(kind).with("x-single-active-consumer", true), 3);
+            let other = world.client();
+            world.prefetch(one, 1);
+            world.consume(one, "work", "c");
+            world.consume(other, "work", "c");
+            let got = world.deliveries(one);
+            assert_eq!((got.len(), world.bodies(other).len()), (1, 0));
+            let cancel = basic::Cancel { consumer_tag: short("c"), no_wait: true };
+            world.send(one, 1, cancel);
+            (world, one, other, got[0].tag)
+        };
+        let waits = version.is_3_10() && kind == QueueKind::Classic;
+        let all: &[&str] = &["m1", "m2"];
+        let (at_once, later) = if waits { (&[][..], all) } else { (all, &[][..]) };
+
+        let (mut world, one, other, tag) = set_up();
+        assert_eq!(world.bodies(other), at_once, "{version:?} {kind:?}");
+        world.ack(one, tag);
+        assert!(world.bodies(other).is_empty());
+        let third = world.client();
+        world.consume(third, "work", "c");
+        assert_eq!(world.bodies(other), later);
+        world.publish(one, "work", "m3");
+        assert_eq!(world.bodies(other), ["m3"]);
+
+        let (mut world, one, other, tag) = set_up();
+        world.bodies(other);
+        world.nack(one, tag, true);
+        assert_eq!(world.bodies(other), [&["m0"][..], later].concat());
+
+        let (mut world, one, other, _) = set_up();
+        world.bodies(other);
+        world.send(one, 1, channel::Close::default());
+        assert_eq!(world.bodies(other), [&["m0"][..], later].concat());
+    }
+}
+
+#[test]
 fn a_single_active_consumer_that_gives_back_keeps_its_turn() {
     for (version, kind) in combinations() {
         let (mut world, who) = filled(version, of(kind).with("x-single-active-consumer", true), 4);
