@@ -16,7 +16,6 @@ use redrive_core::{
 use redrive_transport::text::take_text;
 
 pub(crate) use frame_size::{check_header_size, max_header_bytes};
-pub(crate) use story::pack;
 pub(crate) use taken::taken;
 pub(crate) use written::write_properties;
 
@@ -45,6 +44,26 @@ const WRITTEN_BY_THE_BROKER_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-dea
 
 const NOT_PERSISTENT: u8 = 1;
 const PERSISTENT: u8 = 2;
+
+/// How a message is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A message of the service: persistent if it does not say otherwise.
+    Published,
+    /// A copy: persistent whatever it says.
+    Copy,
+    /// A copy that waits: the same, and its story is packed.
+    WaitingCopy,
+}
+
+impl Form {
+    fn delivery_mode(self, properties: &Properties) -> u8 {
+        match (self, properties.persistent) {
+            (Self::Published, Some(false)) => NOT_PERSISTENT,
+            _ => PERSISTENT,
+        }
+    }
+}
 
 /// Converts a received message. Also returns what was left out of its headers, if they are not complete.
 pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> (Message, Option<String>) {
@@ -110,9 +129,8 @@ pub(crate) fn expiration_as_header(message: &mut Message) {
     }
 }
 
-/// Converts the properties and headers of a message that went through [`for_publishing`]. Persistent if `persistent` is true;
-/// otherwise as the message says.
-pub(crate) fn properties(message: &Message, persistent: bool) -> Result<BasicProperties, TransportError> {
+/// Converts the properties and headers of a message that went through [`for_publishing`].
+pub(crate) fn properties(message: &Message, form: Form) -> Result<BasicProperties, TransportError> {
     let mine = message.properties();
     let mut out = BasicProperties::default();
     let mut set = |value: &Option<String>, name, set: fn(BasicProperties, ShortString) -> BasicProperties| {
@@ -141,12 +159,11 @@ pub(crate) fn properties(message: &Message, persistent: bool) -> Result<BasicPro
     if let Some(timestamp) = mine.timestamp {
         out = out.with_timestamp(timestamp.unix_seconds());
     }
-    if persistent || mine.persistent.is_some() {
-        let mode = if persistent || mine.persistent == Some(true) { PERSISTENT } else { NOT_PERSISTENT };
-        out = out.with_delivery_mode(mode);
-    }
-    if !message.headers().is_empty() {
-        out = out.with_headers(table_from(message.headers())?);
+    out = out.with_delivery_mode(form.delivery_mode(mine));
+    if let Some(packed) = story::packed(message.headers(), form) {
+        out = out.with_headers(table_from(packed.iter())?);
+    } else if !message.headers().is_empty() {
+        out = out.with_headers(table_from(message.headers().iter())?);
     }
     Ok(out)
 }
@@ -184,7 +201,7 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
             let items = items.iter().map(value_to).collect::<Result<Vec<_>, _>>()?;
             AMQPValue::FieldArray(FieldArray::from(items))
         }
-        Value::Table(table) => AMQPValue::FieldTable(table_from(table)?),
+        Value::Table(table) => AMQPValue::FieldTable(table_from(table.iter())?),
         other => return Err(not_carried(other)),
     })
 }
@@ -248,13 +265,11 @@ fn value_from(value: &AMQPValue) -> Value {
     }
 }
 
-fn table_from(headers: &Headers) -> Result<FieldTable, TransportError> {
-    let mut entries = Vec::with_capacity(headers.len());
-    for (name, value) in headers.iter() {
-        entries.push((short(name, "the name of a header")?, value_to(value)?));
-    }
-    // The entries are sorted: building the table at once costs half of inserting them one by one.
-    Ok(BTreeMap::from_iter(entries).into())
+fn table_from<'a>(headers: impl Iterator<Item = (&'a str, &'a Value)>) -> Result<FieldTable, TransportError> {
+    let entry = |(name, value)| Ok((short(name, "the name of a header")?, value_to(value)?));
+    // Building the table at once costs half of inserting the entries one by one.
+    let entries = headers.map(entry).collect::<Result<BTreeMap<_, _>, TransportError>>()?;
+    Ok(entries.into())
 }
 
 fn milliseconds(text: &str) -> Option<Duration> {

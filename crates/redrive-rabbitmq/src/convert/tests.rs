@@ -73,19 +73,26 @@ proptest! {
     #[test]
     fn what_goes_out_comes_back(
         properties in all_properties(),
-        headers in proptest::collection::btree_map("[a-z-]{1,20}", values(), 0..8),
+        headers in proptest::collection::btree_map("(redrive-)?[a-z-]{1,20}", values(), 0..8),
         body in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
         let user = properties.user_id.clone().unwrap_or_default();
         let sent = Message::from_parts(body.clone().into(), headers.into_iter().collect(), properties);
         let prepared = for_publishing(sent.clone(), &user);
-        for persistent in [false, true] {
-            let mut written = bytes::BytesMut::new();
-            write_properties(&prepared, persistent, &mut written).unwrap();
-            let library = content_header(&super::properties(&prepared, persistent).unwrap(), 0);
+        for form in [Form::Published, Form::Copy, Form::WaitingCopy] {
+            let mut written = Vec::new();
+            write_properties(&prepared, form, &mut written).unwrap();
+            let library = content_header(&super::properties(&prepared, form).unwrap(), 0);
             prop_assert_eq!(&written[..], &library[12..]);
+            let mut read = sent.clone();
+            let persistent = form != Form::Published || sent.properties().persistent != Some(false);
+            read.properties_mut().persistent = Some(persistent);
+            let header = content_header(&super::properties(&prepared, form).unwrap(), body.len());
+            prop_assert_eq!(taken(&header.into(), body.clone().into()), (read, None));
         }
-        let wire = super::properties(&prepared, false).unwrap();
+        let wire = super::properties(&prepared, Form::Published).unwrap();
+        let mut sent = sent;
+        sent.properties_mut().persistent.get_or_insert(true);
         // Through the library, and past it.
         let mut header = content_header(&wire, body.len());
         prop_assert_eq!(taken(&header.clone().into(), body.clone().into()), (sent.clone(), None));
@@ -102,7 +109,7 @@ proptest! {
     ) {
         let message = Message::from_parts(Bytes::new(), headers.into_iter().collect(), properties);
         let message = for_publishing(message, "nobody");
-        let wire = super::properties(&message, true).unwrap();
+        let wire = super::properties(&message, Form::Copy).unwrap();
         let mut bytes = Vec::new();
         let table = wire.headers().clone().unwrap_or_default();
         let written = lapin::types::generation::gen_field_table(&table)(Vec::new().into()).unwrap();
@@ -144,10 +151,11 @@ fn a_text_that_does_not_fit_is_an_error_and_no_panic() {
     let long_id = Message::new("x").with_id("i".repeat(256));
     let long_name = Message::new("x").with_header("h".repeat(256), 1_i64);
     for message in [long_id, long_name] {
-        let mut out = bytes::BytesMut::new();
-        for error in
-            [super::properties(&message, true).err(), write_properties(&message, true, &mut out).err()]
-        {
+        let mut out = Vec::new();
+        for error in [
+            super::properties(&message, Form::Copy).err(),
+            write_properties(&message, Form::Copy, &mut out).err(),
+        ] {
             assert_eq!(error.map(|error| error.kind()), Some(TransportErrorKind::TooLarge));
         }
     }
@@ -157,6 +165,9 @@ fn a_text_that_does_not_fit_is_an_error_and_no_panic() {
 fn copies_are_persistent_whatever_the_message_says() {
     let mut message = Message::new("x");
     message.properties_mut().persistent = Some(false);
-    assert_eq!(*super::properties(&message, true).unwrap().delivery_mode(), Some(2));
-    assert_eq!(*super::properties(&message, false).unwrap().delivery_mode(), Some(1));
+    let mode = |message: &Message, form| *super::properties(message, form).unwrap().delivery_mode();
+    assert_eq!(mode(&message, Form::Copy), Some(2));
+    assert_eq!(mode(&message, Form::WaitingCopy), Some(2));
+    assert_eq!(mode(&message, Form::Published), Some(1));
+    assert_eq!(mode(&Message::new("x"), Form::Published), Some(2));
 }

@@ -1,17 +1,16 @@
 //! Writes the properties and headers of a message as AMQP 0-9-1, without tables in between. The client library writes the same bytes for
 //! [`properties`](super::properties).
 
-use bytes::{BufMut as _, BytesMut};
-use redrive_core::{Headers, Message, TransportError, Value};
+use bytes::BufMut as _;
+use redrive_core::{Message, TransportError, Value};
 
-use super::{NOT_PERSISTENT, PERSISTENT, check_short, not_carried};
+use super::{Form, check_short, not_carried, story};
 
-/// Appends the properties and headers of a message that went through [`for_publishing`](super::for_publishing). Persistent if
-/// `persistent` is true; otherwise as the message says.
+/// Appends the properties and headers of a message that went through [`for_publishing`](super::for_publishing).
 pub(crate) fn write_properties(
     message: &Message,
-    persistent: bool,
-    out: &mut BytesMut,
+    form: Form,
+    out: &mut Vec<u8>,
 ) -> Result<(), TransportError> {
     let mine = message.properties();
     let at = out.len();
@@ -20,11 +19,13 @@ pub(crate) fn write_properties(
     properties.text(mine.content_type.as_deref(), "content-type")?;
     properties.text(mine.content_encoding.as_deref(), "content-encoding")?;
     if let Some(out) = properties.next(!message.headers().is_empty()) {
-        write_table(message.headers(), out)?;
+        match story::packed(message.headers(), form) {
+            Some(packed) => write_table(packed.iter(), out)?,
+            None => write_table(message.headers().iter(), out)?,
+        }
     }
-    if let Some(out) = properties.next(persistent || mine.persistent.is_some()) {
-        let is_persistent = persistent || mine.persistent == Some(true);
-        out.put_u8(if is_persistent { PERSISTENT } else { NOT_PERSISTENT });
+    if let Some(out) = properties.next(true) {
+        out.put_u8(form.delivery_mode(mine));
     }
     if let (Some(out), Some(priority)) = (properties.next(mine.priority.is_some()), mine.priority) {
         out.put_u8(priority);
@@ -50,11 +51,11 @@ pub(crate) fn write_properties(
 struct Writing<'a> {
     flags: u16,
     flag: u16,
-    out: &'a mut BytesMut,
+    out: &'a mut Vec<u8>,
 }
 
 impl Writing<'_> {
-    fn next(&mut self, is_there: bool) -> Option<&mut BytesMut> {
+    fn next(&mut self, is_there: bool) -> Option<&mut Vec<u8>> {
         self.flags |= if is_there { self.flag } else { 0 };
         self.flag >>= 1;
         is_there.then_some(&mut *self.out)
@@ -68,9 +69,12 @@ impl Writing<'_> {
     }
 }
 
-fn write_table(headers: &Headers, out: &mut BytesMut) -> Result<(), TransportError> {
+fn write_table<'a>(
+    headers: impl Iterator<Item = (&'a str, &'a Value)>,
+    out: &mut Vec<u8>,
+) -> Result<(), TransportError> {
     with_length(out, |out| {
-        for (name, value) in headers.iter() {
+        for (name, value) in headers {
             write_short(name, "the name of a header", out)?;
             write_value(value, out)?;
         }
@@ -79,7 +83,7 @@ fn write_table(headers: &Headers, out: &mut BytesMut) -> Result<(), TransportErr
 }
 
 /// As [`value_to`](super::value_to) converts it.
-fn write_value(value: &Value, out: &mut BytesMut) -> Result<(), TransportError> {
+fn write_value(value: &Value, out: &mut Vec<u8>) -> Result<(), TransportError> {
     match value {
         Value::Null => out.put_u8(b'V'),
         Value::Bool(flag) => put(out, b't', |out| out.put_u8(u8::from(*flag))),
@@ -112,26 +116,26 @@ fn write_value(value: &Value, out: &mut BytesMut) -> Result<(), TransportError> 
         }
         Value::Table(table) => {
             out.put_u8(b'F');
-            return write_table(table, out);
+            return write_table(table.iter(), out);
         }
         other => return Err(not_carried(other)),
     }
     Ok(())
 }
 
-fn put(out: &mut BytesMut, letter: u8, value: impl FnOnce(&mut BytesMut)) {
+fn put(out: &mut Vec<u8>, letter: u8, value: impl FnOnce(&mut Vec<u8>)) {
     out.put_u8(letter);
     value(out);
 }
 
-fn write_short(text: &str, what: &str, out: &mut BytesMut) -> Result<(), TransportError> {
+fn write_short(text: &str, what: &str, out: &mut Vec<u8>) -> Result<(), TransportError> {
     check_short(text, what)?;
     out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
     out.put_slice(text.as_bytes());
     Ok(())
 }
 
-fn write_long(letter: u8, bytes: &[u8], out: &mut BytesMut) {
+fn write_long(letter: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.put_u8(letter);
     out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     out.put_slice(bytes);
@@ -139,8 +143,8 @@ fn write_long(letter: u8, bytes: &[u8], out: &mut BytesMut) {
 
 /// Appends the length of what `write` appends, and that behind it.
 fn with_length(
-    out: &mut BytesMut,
-    write: impl FnOnce(&mut BytesMut) -> Result<(), TransportError>,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), TransportError>,
 ) -> Result<(), TransportError> {
     let at = out.len();
     out.put_u32(0);

@@ -17,7 +17,7 @@ use redrive_core::{Message, TransportError};
 
 use super::frames::Frames;
 use crate::connection::{PooledChannel, while_open};
-use crate::convert;
+use crate::convert::{self, Form};
 use crate::frames::{Answer, CopyChannel};
 use crate::topology::Route;
 
@@ -28,11 +28,11 @@ pub(super) enum Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// `frame_max`: in bytes; 0: any size.
-    pub(super) fn new(channel: &'a PooledChannel, route: &Route, frame_max: u32) -> Self {
+    /// `frame_max`: in bytes; 0: any size. `expected`: about how many messages will be added.
+    pub(super) fn new(channel: &'a PooledChannel, route: &Route, frame_max: u32, expected: usize) -> Self {
         match &channel.own {
-            Some(own) => Self::Own(own, Frames::new(own.number(), route, frame_max)),
-            None => Self::ThroughLapin(&channel.channel, Vec::new()),
+            Some(own) => Self::Own(own, Frames::new(own.number(), route, frame_max, expected)),
+            None => Self::ThroughLapin(&channel.channel, Vec::with_capacity(expected)),
         }
     }
 
@@ -40,11 +40,11 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// If AMQP 0-9-1 cannot carry it: then it is not added.
-    pub(super) fn add(&mut self, message: &Message, persistent: bool) -> Result<(), TransportError> {
+    pub(super) fn add(&mut self, message: &Message, form: Form) -> Result<(), TransportError> {
         match self {
-            Self::Own(_, frames) => frames.add(message, persistent),
+            Self::Own(_, frames) => frames.add(message, form),
             Self::ThroughLapin(_, all) => {
-                all.push(convert::properties(message, persistent)?);
+                all.push(convert::properties(message, form)?);
                 Ok(())
             }
         }

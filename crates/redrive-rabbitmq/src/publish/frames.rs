@@ -10,12 +10,15 @@ use redrive_amqp091::{
 };
 use redrive_core::{Bytes, Message, TransportError};
 
-use crate::convert;
+use crate::convert::{self, Form};
 use crate::frames::Written;
 use crate::topology::Route;
 
 /// A longer body is written from where it is, without a copy.
 const COPIED: usize = 32 * 1024;
+
+/// Room for more bytes is made when they come.
+const MOST_RESERVED: usize = 256 * 1024;
 
 /// The frames of messages for one route. Pure.
 pub(super) struct Frames {
@@ -24,11 +27,13 @@ pub(super) struct Frames {
     method: BytesMut,
     /// The longest part of a body in one frame.
     part: u32,
-    properties: BytesMut,
+    properties: Vec<u8>,
     /// What is complete.
     pieces: VecDeque<Bytes>,
     /// What follows.
     last: BytesMut,
+    /// The number of messages that are still to be added.
+    expected: usize,
     messages: Vec<Placed>,
 }
 
@@ -40,8 +45,8 @@ struct Placed {
 }
 
 impl Frames {
-    /// `frame_max`: in bytes; 0: any size.
-    pub(super) fn new(channel: u16, route: &Route, frame_max: u32) -> Self {
+    /// `frame_max`: in bytes; 0: any size. `expected`: about how many messages will be added.
+    pub(super) fn new(channel: u16, route: &Route, frame_max: u32, expected: usize) -> Self {
         let mut method = BytesMut::new();
         let publish = basic::Publish {
             ticket: 0,
@@ -59,10 +64,11 @@ impl Frames {
             channel,
             method,
             part,
-            properties: BytesMut::new(),
+            properties: Vec::new(),
             pieces: VecDeque::new(),
             last: BytesMut::new(),
-            messages: Vec::new(),
+            expected,
+            messages: Vec::with_capacity(expected),
         }
     }
 
@@ -70,10 +76,11 @@ impl Frames {
     ///
     /// # Errors
     /// If AMQP 0-9-1 cannot carry it: then it is not added.
-    pub(super) fn add(&mut self, message: &Message, persistent: bool) -> Result<(), TransportError> {
+    pub(super) fn add(&mut self, message: &Message, form: Form) -> Result<(), TransportError> {
         self.properties.clear();
-        convert::write_properties(message, persistent, &mut self.properties)?;
+        convert::write_properties(message, form, &mut self.properties)?;
         let body = message.body().clone();
+        self.make_room(self.method.len() + self.properties.len() + body.len().min(COPIED));
         self.last.extend_from_slice(&self.method);
         let begin = self.last.len();
         write_header_frame(self.channel, body.len() as u64, &self.properties, &mut self.last);
@@ -92,6 +99,15 @@ impl Frames {
             self.last.put_u8(FRAME_END);
         }
         Ok(())
+    }
+
+    /// Makes room at once for all that are to come, as most messages of a batch are of one size.
+    fn make_room(&mut self, size: usize) {
+        let size = size + 4 * FRAME_OVERHEAD;
+        if self.last.capacity() - self.last.len() < size {
+            self.last.reserve((size * self.expected).min(MOST_RESERVED).max(size));
+        }
+        self.expected = self.expected.saturating_sub(1);
     }
 
     /// Returns the messages, and the pieces that their frames are made of.
@@ -122,9 +138,9 @@ mod tests {
         fn each_message_is_a_method_a_header_and_its_body(
             bodies in proptest::collection::vec(prop_oneof![0..100_usize, 0..90_000_usize], 1..6), frame_max in prop_oneof![Just(0), 4096..20_000_u32],
         ) {
-            let mut frames = Frames::new(3, &Route::queue("orders"), frame_max);
+            let mut frames = Frames::new(3, &Route::queue("orders"), frame_max, bodies.len());
             let messages: Vec<_> = (0_u8..).zip(bodies).map(|(at, size)| Message::new(vec![at; size]).with_id(at.to_string())).collect();
-            messages.iter().for_each(|message| frames.add(message, true).expect("added"));
+            messages.iter().for_each(|message| frames.add(message, Form::Copy).expect("added"));
             let (written, pieces) = frames.finish();
             let mut frames = split(&pieces).into_iter();
             prop_assert_eq!(written.len(), messages.len());
@@ -152,9 +168,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_carried_leaves_no_trace() {
-        let mut frames = Frames::new(3, &Route::queue("orders"), 0);
-        assert!(frames.add(&Message::new("x").with_id("i".repeat(256)), true).is_err());
-        frames.add(&Message::new("y"), true).expect("added");
+        let mut frames = Frames::new(3, &Route::queue("orders"), 0, 1);
+        assert!(frames.add(&Message::new("x").with_id("i".repeat(256)), Form::Copy).is_err());
+        frames.add(&Message::new("y"), Form::Copy).expect("added");
         let (written, pieces) = frames.finish();
         assert_eq!((written.len(), split(&pieces).len()), (1, 3));
     }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::batch::Batch;
 use crate::connection::{ChannelPool, ReconnectingConnection, blocked_by_the_broker, within_unblocked};
-use crate::convert;
+use crate::convert::{self, Form};
 use crate::error;
 use crate::frames::Answer;
 use crate::topology::Route;
@@ -36,7 +36,7 @@ struct Shared {
 #[derive(Debug)]
 struct Job {
     message: Message,
-    persistent: bool,
+    form: Form,
     answer: oneshot::Sender<Result<Answer, TransportError>>,
 }
 
@@ -74,7 +74,7 @@ impl PublishPool {
         &self,
         route: &Route,
         message: Message,
-        persistent: bool,
+        form: Form,
         alarm_time: AlarmTime,
     ) -> Result<Answer, TransportError> {
         let shared = &self.shared;
@@ -83,7 +83,7 @@ impl PublishPool {
         let message = convert::for_publishing(message, &self.user());
         let bytes = message.body().len();
         let (answer, answered) = oneshot::channel();
-        if shared.waiting().push(route, bytes, Job { message, persistent, answer }) {
+        if shared.waiting().push(route, bytes, Job { message, form, answer }) {
             tokio::spawn(carry_all(Arc::clone(shared), route.clone()));
         }
         // Always polled, so that `is_blocked` also answers messages that wait behind a batch.
@@ -162,7 +162,7 @@ impl Shared {
                 return Ok(());
             }
         };
-        let mut batch = Batch::new(&channel, route, connection.frame_max());
+        let mut batch = Batch::new(&channel, route, connection.frame_max(), jobs.len());
         let jobs = fitting(jobs, connection.frame_max(), &mut batch);
         if jobs.is_empty() {
             self.channels.put_back(channel);
@@ -238,7 +238,7 @@ fn fitting(jobs: Vec<Job>, frame_max: u32, batch: &mut Batch<'_>) -> Vec<Job> {
     let mut fit = Vec::with_capacity(jobs.len());
     for job in jobs.into_iter().filter(Job::is_awaited) {
         let fits = convert::check_header_size(&job.message, frame_max);
-        match fits.and_then(|()| batch.add(&job.message, job.persistent)) {
+        match fits.and_then(|()| batch.add(&job.message, job.form)) {
             Ok(()) => fit.push(job),
             Err(error) => job.answer(Err(error)),
         }
@@ -276,7 +276,7 @@ mod tests {
         let publisher = publisher(Duration::from_millis(20));
         let route = Route::queue("orders");
         for _ in 0..5 {
-            let answer = publisher.publish(&route, Message::new("x"), true, AlarmTime::Counts).await;
+            let answer = publisher.publish(&route, Message::new("x"), Form::Copy, AlarmTime::Counts).await;
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), TransportErrorKind::NotStored);
             assert!(error.to_string().contains("may have stored it"), "{error}");
@@ -289,7 +289,7 @@ mod tests {
     async fn a_name_that_no_frame_can_carry_is_refused_before_anything_is_tried() {
         let publisher = publisher(Duration::from_secs(60));
         let route = Route::queue("q".repeat(256));
-        let answer = publisher.publish(&route, Message::new("x"), true, AlarmTime::Counts).await;
+        let answer = publisher.publish(&route, Message::new("x"), Form::Copy, AlarmTime::Counts).await;
         assert_eq!(answer.unwrap_err().kind(), TransportErrorKind::TooLarge);
     }
 }

@@ -9,7 +9,7 @@ use redrive_core::{Message, Outgoing, Planning, Publish, Settlement, TransportEr
 
 use super::pool::AlarmTime;
 use super::store::{is_missing, stored};
-use crate::convert;
+use crate::convert::{self, Form};
 use crate::delay::{Delay, DelayStrategy, MAX_WAIT, whole_millis};
 use crate::shared::Shared;
 use crate::topology::{Part, Route};
@@ -46,14 +46,12 @@ impl Publish for RoutePublisher {
 /// Publishes a message, and waits until it is in a queue.
 async fn publish(shared: &Shared, route: &Route, outgoing: Outgoing) -> Result<(), TransportError> {
     let Outgoing { message, wait, .. } = outgoing;
-    // Default: persistent.
-    let persistent = message.properties().persistent.unwrap_or(true);
     let is_work = *route == Route::queue(shared.queue());
     let copies = &shared.copies;
     match (wait.is_zero(), is_work) {
-        (true, true) => copies.publish_declaring(route, message, persistent, AlarmTime::Counts).await,
-        (true, false) => copies.publish_once(route, message, persistent, AlarmTime::Counts).await,
-        (false, true) => Box::pin(publish_later(shared, message, wait, persistent)).await,
+        (true, true) => copies.publish_declaring(route, message, Form::Published, AlarmTime::Counts).await,
+        (true, false) => copies.publish_once(route, message, Form::Published, AlarmTime::Counts).await,
+        (false, true) => Box::pin(publish_later(shared, message, wait)).await,
         (false, false) => Err(unsupported(format!(
             "what waits comes back to the work queue `{}`, and `{route}` is another destination: take the publisher of a \
              transport of its own",
@@ -64,19 +62,14 @@ async fn publish(shared: &Shared, route: &Route, outgoing: Outgoing) -> Result<(
 
 /// Publishes into a delay queue. Before the transport is open the delay queues of the policies are not known: only those of the
 /// options are declared.
-async fn publish_later(
-    shared: &Shared,
-    message: Message,
-    wait: Duration,
-    persistent: bool,
-) -> Result<(), TransportError> {
+async fn publish_later(shared: &Shared, message: Message, wait: Duration) -> Result<(), TransportError> {
     let copies = &shared.copies;
     let strategy = strategy(shared)?;
     let (route, message) = delayed(shared, &*strategy, message, wait)?;
     if copies.facts.knows_needs() {
-        return copies.publish_declaring(&route, message, persistent, AlarmTime::Counts).await;
+        return copies.publish_declaring(&route, message, Form::Published, AlarmTime::Counts).await;
     }
-    let answer = copies.publish(&route, message.clone(), persistent, AlarmTime::Counts).await;
+    let answer = copies.publish(&route, message.clone(), Form::Published, AlarmTime::Counts).await;
     if !is_missing(&answer) {
         return stored(answer?, &route);
     }
@@ -88,7 +81,7 @@ async fn publish_later(
     // The queue that the message comes back to must exist before the message waits.
     copies.queues.declare_parts(copies.queues.work_parts().into_iter().chain([named]).collect()).await?;
     copies.queues.wait_quorum_ready().await;
-    copies.publish_once(&route, message, persistent, AlarmTime::Counts).await
+    copies.publish_once(&route, message, Form::Published, AlarmTime::Counts).await
 }
 
 fn strategy(shared: &Shared) -> Result<Arc<dyn DelayStrategy>, TransportError> {

@@ -7,7 +7,7 @@ use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 
 use super::pool::AlarmTime;
 use crate::connection::ConnectionAccess;
-use crate::convert;
+use crate::convert::Form;
 use crate::error;
 use crate::facts::TransportFacts;
 use crate::frames::Answer;
@@ -41,13 +41,14 @@ impl CopyStore {
         &self,
         route: &Route,
         copy: Message,
+        form: Form,
         alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
         self.queues.wait_quorum_ready().await;
-        self.publish_declaring(route, copy, true, alarm_time).await
+        self.publish_declaring(route, copy, form, alarm_time).await
     }
 
-    /// Returns the route of a copy that waits at least `wait`, and packs its story; `origin` is that of its original, if known.
+    /// Returns the route of a copy that waits at least `wait`; `origin` is that of its original, if known.
     pub(crate) fn delayed(
         &self,
         wait: Duration,
@@ -60,7 +61,6 @@ impl CopyStore {
             Some(origin) => strategy.route_from(origin, wait, copy),
             None => strategy.route(wait, copy),
         };
-        convert::pack(copy.headers_mut());
         route.ok_or_else(|| self.no_delay_queue(wait))
     }
 
@@ -69,22 +69,22 @@ impl CopyStore {
         &self,
         route: &Route,
         message: Message,
-        persistent: bool,
+        form: Form,
         alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
-        let answer = self.publish(route, message.clone(), persistent, alarm_time).await;
+        let answer = self.publish(route, message.clone(), form, alarm_time).await;
         if !(is_missing(&answer) && self.queues.declares(route)) {
             return stored(answer?, route);
         }
         // Boxed: few messages need this, and their futures should not reserve room for it.
-        Box::pin(self.declare_and_publish(route, message, persistent, alarm_time)).await
+        Box::pin(self.declare_and_publish(route, message, form, alarm_time)).await
     }
 
     async fn declare_and_publish(
         &self,
         route: &Route,
         message: Message,
-        persistent: bool,
+        form: Form,
         alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
         // These channels are subscribed to a work queue that is gone; later channels are not.
@@ -97,7 +97,7 @@ impl CopyStore {
         // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again immediately.
         channels.iter().for_each(|channel| channel.end());
         self.queues.wait_quorum_ready().await;
-        self.publish_once(route, message, persistent, alarm_time).await
+        self.publish_once(route, message, form, alarm_time).await
     }
 
     /// Publishes a message, and waits until it is in a queue. Declares nothing.
@@ -105,20 +105,20 @@ impl CopyStore {
         &self,
         route: &Route,
         message: Message,
-        persistent: bool,
+        form: Form,
         alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
-        stored(self.publish(route, message, persistent, alarm_time).await?, route)
+        stored(self.publish(route, message, form, alarm_time).await?, route)
     }
 
     pub(super) async fn publish(
         &self,
         route: &Route,
         message: Message,
-        persistent: bool,
+        form: Form,
         alarm_time: AlarmTime,
     ) -> Result<Answer, TransportError> {
-        self.connections.publishing()?.publish(route, message, persistent, alarm_time).await
+        self.connections.publishing()?.publish(route, message, form, alarm_time).await
     }
 
     pub(super) fn no_delay_queue(&self, wait: Duration) -> TransportError {

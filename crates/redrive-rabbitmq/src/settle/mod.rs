@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use redrive_core::{FailureHistory, Message, SettleError, Settlement, TransportError, TransportErrorKind};
 use tracing::{Level, debug, enabled, info};
 
+use crate::convert::Form;
 use crate::error;
 use crate::publish::AlarmTime;
 use crate::receipt::Receipt;
@@ -37,7 +38,7 @@ pub(crate) async fn settle(
         return Err(SettleError::held(error::read_in_part(), receipt));
     }
     let mut held_for = None;
-    let (route, copy) = match settlement {
+    let (route, copy, form) = match settlement {
         Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
         Settlement::Release => return receipt.release().await.map_err(SettleError::lost),
         Settlement::NativeDeadLetter if shared.options.broker_dead_letters() => {
@@ -58,25 +59,27 @@ pub(crate) async fn settle(
         },
         Settlement::Reschedule { wait, mut copy } => {
             held_for = shared.facts.strategy().held_for(wait).filter(|_| !wait.is_zero());
-            (shared.copies.delayed(wait, &mut copy, receipt.origin()), copy)
+            (shared.copies.delayed(wait, &mut copy, receipt.origin()), copy, Form::WaitingCopy)
         }
-        Settlement::Shelve { shelf, copy } => (shared.plan.names.shelf(shelf).map(Route::queue), copy),
+        Settlement::Shelve { shelf, copy } => {
+            (shared.plan.names.shelf(shelf).map(Route::queue), copy, Form::Copy)
+        }
     };
     // Boxed: most deliveries are completed, and their futures should not reserve room for this.
-    Box::pin(settle_by_copy(shared, receipt, route, copy, held_for)).await
+    Box::pin(settle_by_copy(shared, receipt, route, (copy, form), held_for)).await
 }
 
 async fn settle_by_copy(
     shared: &Shared,
     receipt: Receipt,
     route: Result<Route, TransportError>,
-    copy: Message,
+    (copy, form): (Message, Form),
     held_for: Option<Duration>,
 ) -> Result<(), SettleError<Receipt>> {
     let held = held_for.filter(|_| enabled!(Level::INFO)).map(|held_for| HeldBack::of(&copy, held_for));
     let stored = match route {
         Ok(route) => {
-            let stored = shared.copies.store(&route, copy, AlarmTime::DoesNotCount).await;
+            let stored = shared.copies.store(&route, copy, form, AlarmTime::DoesNotCount).await;
             if let (Ok(()), Some(held)) = (&stored, held) {
                 held.log(&route);
             }

@@ -35,6 +35,7 @@ use redrive_core::{
 use tokio::sync::Mutex;
 
 use crate::connection::uninterrupted;
+use crate::convert::Form;
 use crate::error;
 use crate::publish::AlarmTime;
 use crate::settle::channel::DeliveryChannel;
@@ -216,7 +217,10 @@ impl Shelves for RabbitMqShelves {
 
     async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?;
-        self.shared.copies.store(&Route::queue(queue), for_good(&message), AlarmTime::Counts).await
+        self.shared
+            .copies
+            .store(&Route::queue(queue), for_good(&message), Form::Copy, AlarmTime::Counts)
+            .await
     }
 
     /// Asks with a passive declaration. Messages that wait for a retry in delay queues are not counted.

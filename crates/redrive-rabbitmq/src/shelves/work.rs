@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::RabbitMqShelves;
 use super::fingerprint::Fingerprint;
 use super::scan::{Found, ShelfScan};
-use crate::convert;
+use crate::convert::{self, Form};
 use crate::error;
 use crate::publish::AlarmTime;
 use crate::topology::Route;
@@ -176,7 +176,7 @@ impl RabbitMqShelves {
             Action::Replace(_) => Some(self.fingerprint_as_stored(&copy)?),
             _ => None,
         };
-        self.shared.copies.store(&Route::queue(queue), copy, AlarmTime::Counts).await?;
+        self.shared.copies.store(&Route::queue(queue), copy, Form::Copy, AlarmTime::Counts).await?;
         Ok(stays)
     }
 
@@ -184,7 +184,7 @@ impl RabbitMqShelves {
     fn fingerprint_as_stored(&self, copy: &Message) -> Result<Fingerprint, TransportError> {
         let user = self.shared.connections.publishing()?.user();
         let copy = convert::for_publishing(copy.clone(), &user);
-        let properties = convert::properties(&copy, true)?;
+        let properties = convert::properties(&copy, Form::Copy)?;
         let (read, _) = convert::message(&properties, copy.body().to_vec());
         Ok(Fingerprint::of(&read))
     }

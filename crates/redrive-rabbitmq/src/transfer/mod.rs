@@ -15,7 +15,7 @@ use redrive_core::{Message, Needs, Planning, Settlement, TransportError, Transpo
 use tracing::info;
 
 use crate::connection::while_open;
-use crate::convert::{self, short};
+use crate::convert::{self, Form, short};
 use crate::delay::{Delay, DelayStrategy};
 use crate::error;
 use crate::options::Options;
@@ -280,7 +280,7 @@ impl Transfer {
             return Err(TransportError::new(TransportErrorKind::TooLarge, message));
         };
         let route = self.shared.copies.delayed(wait, &mut copy, None)?;
-        self.shared.copies.store(&route, copy, AlarmTime::Counts).await?;
+        self.shared.copies.store(&route, copy, Form::WaitingCopy, AlarmTime::Counts).await?;
         Ok(remaining)
     }
 }
