@@ -144,7 +144,7 @@ impl Delivery {
     }
 
     /// Sets the number of interruptions of the transport before this delivery: connections, channels and subscriptions that ended
-    /// with deliveries in flight. After each interruption, the deliveries that were in flight come again, and so do those that
+    /// with deliveries in flight. After each interruption, the deliveries that were in flight are redelivered, and so are those that
     /// were settled without the broker learning of it.
     #[must_use]
     pub fn after_interruptions(mut self, times: u64) -> Self {

@@ -50,7 +50,7 @@ impl Refusal {
                 TransportErrorKind::Lost,
                 format!(
                     "the delivery from queue `{queue}` is no longer in flight: its transport was closed or \
-                     interrupted; the message comes again"
+                     interrupted; the message is redelivered"
                 ),
             ),
         };

@@ -275,7 +275,7 @@ pub(crate) fn is_missing_exchange(error: &TransportError) -> bool {
 
 /// Error for a delivery that this consumer no longer holds.
 pub(crate) fn lost(why: impl std::fmt::Display) -> TransportError {
-    let message = format!("the delivery is no longer in flight ({why}); it comes again");
+    let message = format!("the delivery is no longer in flight ({why}); it is redelivered");
     TransportError::new(TransportErrorKind::Lost, message)
 }
 

@@ -232,7 +232,7 @@ impl Options {
 
     /// Uses existing connections that other transports share: for many consumers in one process. Deliveries, acknowledgements and
     /// copies of one do not affect the others. But if a connection ends, it ends for all that share it: everything that they have
-    /// in flight comes again.
+    /// in flight is redelivered.
     ///
     /// ```no_run
     /// # use redrive_rabbitmq::{Connections, RabbitMq};

@@ -96,14 +96,14 @@ static CATALOG: [Metric; 17] = [
         "messages_deduplicated_total",
         QUEUE,
         NO_LABEL,
-        "Deliveries that came again after a lost acknowledgement, and were not handled again.",
+        "Deliveries that were redelivered after a lost acknowledgement, and were not handled again.",
     ),
     counter("settlement_failures_total", QUEUE, NO_LABEL, "Attempts to settle a delivery that failed."),
     counter(
         "deliveries_lost_total",
         QUEUE,
         NO_LABEL,
-        "Deliveries whose lock or connection was lost before they were settled: they come again.",
+        "Deliveries whose lock or connection was lost before they were settled: they are redelivered.",
     ),
     histogram(
         "handler_duration_seconds",

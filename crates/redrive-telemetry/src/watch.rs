@@ -155,7 +155,7 @@ impl<I: Instruments> Watched<I> {
     }
 }
 
-/// Returns true if the message does not come again to this consumer.
+/// Returns true if the message is not redelivered to this consumer.
 fn is_end(disposition: &Disposition) -> bool {
     !matches!(disposition, Disposition::Retry(..) | Disposition::Snooze(_) | Disposition::Release)
 }

@@ -96,7 +96,7 @@ impl Recorder {
         let is_meant = |entry: &&mut Entry| {
             entry.number == delivery.broker_number() && entry.attempt.id() == delivery.id()
         };
-        // Searches from the end: a delivery that was given back comes again as the same copy.
+        // Searches from the end: a delivery that was given back is redelivered as the same copy.
         if let Some(entry) = attempts.iter_mut().rev().find(is_meant) {
             change(entry);
         }

@@ -125,7 +125,7 @@ impl<B: TestBroker> TestConsumer<B> {
         self
     }
 
-    /// Sets the maximum number of deliveries in all runs. It stops a handler whose message comes again at once forever, so that no time
+    /// Sets the maximum number of deliveries in all runs. It stops a handler whose message is redelivered at once forever, so that no time
     /// passes. Default: [`DEFAULT_MAX_DELIVERIES`](Self::DEFAULT_MAX_DELIVERIES).
     pub fn max_deliveries(mut self, deliveries: usize) -> Self {
         self.max_deliveries = deliveries;
@@ -233,7 +233,7 @@ impl<B: TestBroker> TestConsumer<B> {
             let deliveries = running.recorder.deliveries();
             if deliveries > self.max_deliveries {
                 return Err(format!(
-                    "the run has not ended after {} deliveries: does a handler have its message come again for ever? \
+                    "the run has not ended after {} deliveries: does a handler have its message redelivered for ever? \
                      More are allowed with `TestConsumer::max_deliveries`",
                     self.max_deliveries
                 ));

@@ -97,7 +97,7 @@ async fn a_settlement_lost_after_leaves_the_message_and_its_copy() {
     let lost = transport.settle(received.receipt, settlement).await.unwrap_err();
     assert_eq!(lost.error.kind(), TransportErrorKind::Lost);
     assert_eq!(transport.inner().broker().shelf("orders", Shelf::DeadLetter).len(), 1);
-    // The original comes again, even after its receipt was dropped.
+    // The original is redelivered, even after its receipt was dropped.
     drop(transport.receive().await.unwrap().unwrap());
     let again = transport.receive().await.unwrap().unwrap();
     assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 3));

@@ -336,7 +336,7 @@ impl Scene {
             // An emulator that starts again delivers with the count that it had: the consumer remembers what it
             // handled, and does not look at the count.
             (Victim::Emulator, Flow::Ack) => 1..=2,
-            // Without an answer a copy is sent again, and the original comes again beside it. Where everything stalls, nobody
+            // Without an answer a copy is sent again, and the original is redelivered beside it. Where everything stalls, nobody
             // promises
             // how often; more than this would be a loop.
             (Victim::Emulator, _) if !setup.transactions => 1..=10,
@@ -364,7 +364,7 @@ impl Scene {
         let before = u32::from(cut != Cut::At(FailPoint::Received));
         // With held locks the death itself is an attempt; in a session only the attempts in the headers count.
         let after = if held || given_back { 1 } else { 2 };
-        // Returned, it comes again at once: to the dying process, which counts once more.
+        // Returned, it is redelivered at once: to the dying process, which counts once more.
         let more = u32::from(held && given_back);
         let record = self.worker.log.records.get(&self.id).expect("it was handled");
         let runs = before + after..=before + after + more;

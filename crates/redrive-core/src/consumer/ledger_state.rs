@@ -19,7 +19,7 @@ use crate::text::fnv1a;
 /// First line of every ledger.
 pub(crate) const TITLE: &str = "redrive ledger 1";
 
-/// Maximum number of messages that are counted but never came again; the one unseen for longest is forgotten first.
+/// Maximum number of messages that are counted but never redelivered; the one unseen for longest is forgotten first.
 const MOST_COUNTED: usize = 4096;
 
 /// Identifies one copy of one message: `hop id`, with blanks and unprintable characters of the id escaped. A message without an

@@ -84,7 +84,7 @@ pub enum Event<'a> {
         /// True if the delivery is still in flight and the settlement is tried again; false if the broker delivers it again.
         held: bool,
     },
-    /// A delivery is no longer in flight, and comes again without being charged: its lock expired, or its connection was lost. If
+    /// A delivery is no longer in flight, and is redelivered without being charged: its lock expired, or its connection was lost. If
     /// the transport reported that while the handler ran, the handler was dropped. Otherwise the decision was not carried out, or
     /// it is not known whether it was ([`NotSettled`](Self::NotSettled) was reported before).
     Lost {

@@ -153,7 +153,7 @@ impl<T: Transport> Drop for EndTold<'_, T> {
         if let Some(context) = self.0 {
             tracing::warn!(
                 queue = context.queue(),
-                "the consumer was dropped before its end: what is in flight comes again"
+                "the consumer was dropped before its end: what is in flight is redelivered"
             );
             self.tell(None);
         }

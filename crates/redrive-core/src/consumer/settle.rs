@@ -27,7 +27,7 @@ pub(crate) enum Ended<R> {
     GivenBack,
     /// The copy found no room until its wait was over: the consumer handles it now, without storing it.
     Due { copy: Message, receipt: R },
-    /// The delivery is no longer in flight; it comes again.
+    /// The delivery is no longer in flight; it is redelivered.
     Lost,
 }
 
@@ -67,7 +67,7 @@ impl<T: Transport> Context<T> {
             let SettleError { error, receipt: held, copy_stored } = failed;
             self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
             let Some(receipt) = held else {
-                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "not settled: the message comes again");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "not settled: the message is redelivered");
                 // An acknowledged message, and one whose copy is stored, is done: only the broker does not know it yet.
                 if copy_stored || settlement == Settlement::Complete {
                     self.after(in_flight, &settlement);
@@ -147,7 +147,7 @@ impl<T: Transport> Context<T> {
                 self.give_back(delivery, in_flight, receipt).await
             }
             None => {
-                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "not given back: the message comes again by itself");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "not given back: the message is redelivered");
                 if copy_stored {
                     self.after(in_flight, &settlement);
                 }
@@ -228,7 +228,7 @@ impl<T: Transport> Context<T> {
             Settlement::Reschedule { wait, .. } => {
                 wait.is_zero() || self.signals.facts().delays.survive_crashes
             }
-            // The message stays with the broker: when it comes again, it is not done.
+            // The message stays with the broker: when it is redelivered, it is not done.
             Settlement::Release | Settlement::RetryInPlace { .. } | Settlement::NativeDeadLetter => false,
         };
         self.leave(in_flight, if done { SettledCache::done } else { SettledCache::settled });

@@ -9,7 +9,7 @@
 //! - only if the broker may not have been told: it limits how many deliveries are in flight, so at most that many of the last
 //!   settlements are in doubt, and of these only the latest;
 //! - only soon after the interruption, which is when the broker redelivers;
-//! - only after every identical message that is known to come again, because it was in flight and not done;
+//! - only after every identical message that is known to be redelivered, because it was in flight and not done;
 //! - only once for each time that it was settled.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -26,12 +26,12 @@ use crate::headers::Value;
 /// An acknowledgement that was sent longer than this before the reconnect has arrived: a dead connection is noticed after two
 /// heartbeats, and then made again.
 const IN_DOUBT_FOR: Duration = Duration::from_secs(180);
-/// Time after the reconnect within which deliveries that were in flight come again.
+/// Time after the reconnect within which deliveries that were in flight are redelivered.
 pub(crate) const COMES_AGAIN_WITHIN: Duration = Duration::from_secs(60);
-/// Time during which nothing is taken for done, while it is not known which unfinished messages come again.
+/// Time during which nothing is taken for done, while it is not known which unfinished messages are redelivered.
 const UNSURE_FOR: Duration = Duration::from_secs(600);
 
-/// Messages that are done. If an acknowledgement was lost, the cache recognizes the message when it comes again.
+/// Messages that are done. If an acknowledgement was lost, the cache recognizes the message when it is redelivered.
 ///
 /// Where the broker does not number its messages, a message without an id of its own is not remembered.
 pub(crate) struct SettledCache {
@@ -87,9 +87,9 @@ impl SettledCache {
         delivery.interruptions() > self.interruptions
     }
 
-    /// Records an interruption that ended at `resumed`. Deliveries that were in flight and are not done come again, and so do
+    /// Records an interruption that ended at `resumed`. Deliveries that were in flight and are not done are redelivered, and so are
     /// those that the transport had not handed over yet. The broker may or may not know of the last settlements. If it is not
-    /// known which unfinished messages come again (`unreceived` is `None`), nothing is taken for done for [`UNSURE_FOR`].
+    /// known which unfinished messages are redelivered (`unreceived` is `None`), nothing is taken for done for [`UNSURE_FOR`].
     pub(crate) fn interrupted(
         &mut self,
         interruptions: u64,
@@ -98,7 +98,7 @@ impl SettledCache {
     ) {
         let earlier = self.resumed.replace(resumed);
         self.interruptions = interruptions;
-        // An acknowledgement whose message did not come again in time was not lost.
+        // An acknowledgement whose message was not redelivered in time was not lost.
         let stale = earlier.is_none_or(|earlier| resumed.duration_since(earlier) > COMES_AGAIN_WITHIN);
         self.doubts.begin(stale);
         if unreceived.is_none() {
@@ -141,7 +141,7 @@ impl SettledCache {
         }
         let interruptions = delivery.interruptions();
         if interruptions != self.interruptions {
-            // Handed over late: it was in flight at the interruption, and comes again.
+            // Handed over late: it was in flight at the interruption, and is redelivered.
             self.doubts.of(key, now).open += 1;
             return (false, Some(Ticket::Alike { key, interruptions }));
         }
@@ -160,12 +160,12 @@ impl SettledCache {
             Ticket::Alike { key, interruptions } if interruptions == self.interruptions => {
                 self.settle(key, now, true);
             }
-            // If the message has come again meanwhile, no further redelivery is expected.
+            // If the message has been redelivered meanwhile, no further redelivery is expected.
             Ticket::Alike { key, .. } => self.doubts.done_late(key),
         }
     }
 
-    /// Records any other settlement: if the broker does not know of it, the message comes again, and is not done.
+    /// Records any other settlement: if the broker does not know of it, the message is redelivered, and is not done.
     pub(crate) fn settled(&mut self, ticket: &Ticket, now: Instant) {
         if let Ticket::Alike { key, interruptions } = *ticket
             && interruptions == self.interruptions
@@ -248,21 +248,21 @@ struct Settled {
     done: bool,
 }
 
-/// Counts, by content, how many identical messages may come again. Forgets the oldest entry first.
+/// Counts, by content, how many identical messages may be redelivered. Forgets the oldest entry first.
 struct Doubts {
     of: HashMap<u64, Doubt, RandomState>,
     /// Keys in order of creation, including some whose entries are gone.
     order: VecDeque<u64>,
     capacity: usize,
-    /// When an entry was forgotten whose message comes again and is not done.
+    /// When an entry was forgotten whose message is redelivered and is not done.
     unsure_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Doubt {
-    /// Number of messages that are not done and known to come again.
+    /// Number of messages that are not done and known to be redelivered.
     open: u32,
-    /// Number of messages that are done and may come again.
+    /// Number of messages that are done and may be redelivered.
     done: u32,
 }
 
@@ -274,7 +274,7 @@ impl Doubt {
 }
 
 impl Doubts {
-    /// Begins a new interruption. If earlier doubts are `stale`, messages that are done no longer come again.
+    /// Begins a new interruption. If earlier doubts are `stale`, messages that are done are no longer redelivered.
     fn begin(&mut self, stale: bool) {
         if stale {
             self.of.values_mut().for_each(|doubt| doubt.done = 0);
@@ -319,7 +319,7 @@ impl Doubts {
         known
     }
 
-    /// Records that a message known to come again is done after all.
+    /// Records that a message known to be redelivered is done after all.
     fn done_late(&mut self, key: u64) {
         if let Some(doubt) = self.of.get_mut(&key).filter(|doubt| doubt.open > 0) {
             doubt.open -= 1;

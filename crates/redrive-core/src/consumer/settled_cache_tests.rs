@@ -151,7 +151,7 @@ fn what_is_handed_over_late_is_not_taken_for_done() {
     cache.interrupted(2, Some(&[]));
     let late = again(delivery("a", 0), 1);
     assert!(!cache.arrived(&late).0, "its twin of before the interruption is done, perhaps");
-    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "it comes again, not done");
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "it is redelivered, not done");
     assert!(cache.arrived(&again(delivery("a", 0), 2)).0);
 }
 

@@ -19,7 +19,7 @@ pub async fn shutdown_signal() {
     tracing::info!("asked to end; a second signal ends the process at once");
     tokio::spawn(async move {
         signals.next().await;
-        tracing::warn!("asked to end a second time: what is in flight comes again");
+        tracing::warn!("asked to end a second time: what is in flight is redelivered");
         std::process::exit(130);
     });
 }

@@ -31,7 +31,7 @@ struct Interruption {
     unreceived: Unreceived,
 }
 
-/// Deliveries that come again because their connection was lost before they were received; no message is to blame.
+/// Deliveries that are redelivered because their connection was lost before they were received; no message is to blame.
 struct Unreceived(Option<Vec<Delivery>>);
 
 impl SignalState {
@@ -106,7 +106,7 @@ impl SignalState {
         known.as_ref().and_then(|facts| facts.limits.deliveries)
     }
 
-    /// Returns when deliveries in flight were last lost and began to come again while this process lived on.
+    /// Returns when deliveries in flight were last lost and began to be redelivered while this process lived on.
     pub(crate) fn interrupted_at(&self) -> Option<Instant> {
         self.interruption().at
     }

@@ -148,7 +148,7 @@ fn what_was_given_back_behind_others_is_waited_for_a_while() {
     assert_eq!(watch.arrived(Suspicion::None), Step::Widen { suspects: 1 });
 }
 
-/// A queue that charges every delivery in the hand of a dead process, and processes that consume it.
+/// A queue that charges every delivery that a dead process had in flight, and processes that consume it.
 struct World {
     rule: Rule,
     release_counts: bool,

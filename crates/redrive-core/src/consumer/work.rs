@@ -119,7 +119,7 @@ impl<T: Transport> Context<T> {
             tracing::warn!(
                 message_id = delivery.id(),
                 queue = self.queue(),
-                "lost while it was handled: the handler was dropped, and the message comes again, uncharged"
+                "lost while it was handled: the handler was dropped, and the message is redelivered, uncharged"
             );
             self.leave(&mut in_flight, SettledCache::comes_again);
             drop(receipt);
@@ -279,7 +279,7 @@ impl<T: Transport> Context<T> {
     }
 
     /// Returns the copy that is due, if there is one. Otherwise the delivery is no longer held: if it is not done, the cache must
-    /// not take it for done when it comes again.
+    /// not take it for done when it is redelivered.
     fn go_on(
         &self,
         delivery: &Delivery,

@@ -54,7 +54,7 @@ use crate::stages::Stages;
 /// use a boxed future.
 ///
 /// A handler may be dropped at any await: when the grace period of the consumer's shutdown is over, or when the delivery is lost,
-/// for example because its lock expired. The message then comes again, and costs no attempt.
+/// for example because its lock expired. The message is then redelivered, and costs no attempt.
 #[diagnostic::on_unimplemented(
     message = "this is not a handler of deliveries",
     label = "not a handler",

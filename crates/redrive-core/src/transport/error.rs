@@ -111,7 +111,7 @@ pub enum TransportErrorKind {
     Full,
     /// The copy can never be stored: it is too large for the broker.
     TooLarge,
-    /// The delivery is no longer in flight; it comes again.
+    /// The delivery is no longer in flight; it is redelivered.
     Lost,
     /// The entry of a shelf that the handle names no longer exists.
     NotFound,
@@ -132,7 +132,7 @@ pub struct SettleError<R> {
     pub error: TransportError,
     /// The right to settle the delivery, if it is still in flight. Dropping it gives the delivery back.
     pub receipt: Option<R>,
-    /// True if the copy is known to be stored, and only the removal of the original is in doubt. If the original comes again,
+    /// True if the copy is known to be stored, and only the removal of the original is in doubt. If the original is redelivered,
     /// it must not be copied again.
     pub copy_stored: bool,
 }

@@ -39,7 +39,7 @@ pub struct Delays {
     /// How the broker retries without copies; `None`: every retry is a copy. The plan of a settlement uses it.
     pub in_place: Option<InPlace>,
     /// True if a copy that waits is never lost, even if the broker crashes at the moment when it comes back. If false, the
-    /// consumer handles a delivery that comes again although its copy was stored.
+    /// consumer handles a delivery that is redelivered although its copy was stored.
     pub survive_crashes: bool,
 }
 

@@ -36,7 +36,7 @@ pub use unconnected::{NoReceiver, Unconnected};
 /// 3. [`close`](Self::close), at the end: after it, the receiver returns no more deliveries.
 ///
 /// A transport repairs an interruption (broker restarted, connection lost) itself, with backoff and jitter: `receive` waits
-/// until it is over. Deliveries in flight at that moment come again, and settling them returns
+/// until it is over. Deliveries in flight at that moment are redelivered, and settling them returns
 /// [`TransportErrorKind::Lost`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Transport`",
@@ -137,14 +137,14 @@ pub trait Receiver: Send + Sync + 'static {
     /// between leaves two, never none.
     ///
     /// `Ok` means that nothing is left to decide or to store. The removal of the original may still be under way, for as long as
-    /// the transport's documentation says; if the connection ends first, the delivery comes again.
+    /// the transport's documentation says; if the connection ends first, the delivery is redelivered.
     ///
-    /// Not cancel safe: if the future is dropped, the delivery may or may not be settled; if not, it comes again.
+    /// Not cancel safe: if the future is dropped, the delivery may or may not be settled; if not, it is redelivered.
     ///
     /// # Errors
     ///
     /// The delivery counts as unsettled. If it is still in flight, the error carries its receipt, for another try; if it is lost,
-    /// the delivery comes again by itself.
+    /// the delivery is redelivered.
     fn settle(
         &self,
         receipt: Self::Receipt,
@@ -173,7 +173,7 @@ pub trait Receiver: Send + Sync + 'static {
     fn set_limit(&self, limit: u32) -> impl Future<Output = Result<(), TransportError>> + Send;
 
     /// Resolves when this delivery is lost while its connection lives, for example because its lock expired. The consumer then
-    /// drops its handler and the receipt; no attempt is charged, and the message comes again by itself. Called once, before the
+    /// drops its handler and the receipt; no attempt is charged, and the message is redelivered. Called once, before the
     /// handler begins.
     ///
     /// Cancel safe. By default, and if the transport cannot notice the loss, it never resolves: the handler then runs to its end,

@@ -13,7 +13,7 @@ pub enum Signal {
     /// Deliveries in flight were lost with their connection (or their locks) although this process lives on. From now on they come
     /// again, with a higher count that is nobody's fault. Sent before the first of them can be received.
     Interrupted {
-        /// Deliveries that were handed out and never received: the transport dropped them, and they come again. Left empty by a
+        /// Deliveries that were handed out and never received: the transport dropped them, and they are redelivered. Left empty by a
         /// transport whose deliveries have [numbers of the broker](Delivery::with_broker_number); all others count the
         /// interruptions with [`Delivery::after_interruptions`].
         unreceived: Vec<Delivery>,

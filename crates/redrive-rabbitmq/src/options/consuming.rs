@@ -15,7 +15,7 @@ impl Options {
 
     /// Sets how long an acknowledgement may wait for others, to be sent together with them. Default: 5 ms. Fewer than 64 wait, and
     /// fewer than half the prefetch. Zero sends each immediately, which costs about a third of the throughput of a trivial
-    /// handler. If the connection or the process ends, deliveries whose acknowledgement waits come again.
+    /// handler. If the connection or the process ends, deliveries whose acknowledgement waits are redelivered.
     pub fn ack_within(mut self, wait: Duration) -> Self {
         self.ack_within = wait;
         self

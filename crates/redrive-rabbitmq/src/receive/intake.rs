@@ -168,7 +168,7 @@ impl Intake<'_> {
                         return Some(Ended::Cut(why));
                     }
                 },
-                // The stream should end with the channel; if it does not, nothing would ever come again.
+                // The stream should end with the channel; if it does not, nothing would ever be redelivered.
                 _ = check.tick() => {
                     if !channel.is_live() {
                         return Some(Ended::Cut("the channel ended".to_owned()));
@@ -240,7 +240,7 @@ impl Intake<'_> {
         channel.end();
         let why = match ended {
             Ended::Blind(why) => {
-                // Nothing was in flight, so nothing comes again.
+                // Nothing was in flight, so nothing is redelivered.
                 channel.count_interruption();
                 why
             }
@@ -254,7 +254,7 @@ impl Intake<'_> {
         // If only the subscription ended, the channel lives as long as the slowest handler, and its end would count all deliveries
         // as failed.
         let _ = timeout(CANCEL_TIMEOUT, channel.give_back_all()).await;
-        // Deliveries that were not passed on come again too.
+        // Deliveries that were not passed on are redelivered too.
         let mut arrivals = Arrivals::on(self.shared, &channel);
         let mut read = Vec::new();
         subscription.rest(&mut read);

@@ -65,7 +65,7 @@ impl RabbitMqReceiver {
         }
     }
 
-    /// Logs once that a message came again without a count although counts are expected.
+    /// Logs once that a message was redelivered without a count although counts are expected.
     fn warn_of_missing_counts(&self) {
         let is_expected = self.shared.options.queue_type == QueueType::Quorum;
         if is_expected && !self.warned.swap(true, Ordering::Relaxed) {

@@ -131,7 +131,7 @@ impl Subscription {
             channel.basic_consume(queue, CONSUMER_TAG.into(), BasicConsumeOptions::default(), arguments);
         let consumer = with_timeout(&channel, consuming).await.map_err(|cause| {
             if error::refusal(&cause).is_none() {
-                // The connection was lost: deliveries may have been on their way, and come again.
+                // The connection was lost: deliveries may have been on their way, and are redelivered.
                 shared.deliveries.note_interruption();
             }
             let missing = error::is_missing_queue(&cause);

@@ -103,7 +103,7 @@ impl DeliveryChannel {
         self.interruptions
     }
 
-    /// Returns true once, after the channel ended: its deliveries may come again.
+    /// Returns true once, after the channel ended: its deliveries may be redelivered.
     pub(crate) fn count_interruption(&self) -> bool {
         !self.is_live() && !self.counted.swap(true, Ordering::AcqRel)
     }
@@ -332,11 +332,11 @@ impl LastSent {
 /// Kind of refusal. RabbitMQ 4.3 counts `basic.reject`, and does not count `basic.nack`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
-    /// It comes again.
+    /// It is redelivered.
     GiveBack,
     /// The broker dead-letters it.
     DeadLetter,
-    /// It comes again, counted as failed: a queue with delayed retry holds it back.
+    /// It is redelivered, counted as failed: a queue with delayed retry holds it back.
     Fail,
 }
 
@@ -359,7 +359,7 @@ async fn send_in_time(channel: Weak<DeliveryChannel>, waits: Arc<Notify>, within
         let mut last = None;
         channel.window().flush(|ack| last = Some(channel.send(ack)));
         if let Some(last) = last {
-            // After an error the channel has ended, and unacknowledged deliveries come again.
+            // After an error the channel has ended, and unacknowledged deliveries are redelivered.
             let _ = channel.written(last).await;
         }
     }

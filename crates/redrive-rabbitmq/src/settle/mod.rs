@@ -32,7 +32,7 @@ pub(crate) async fn settle(
     if settlement == Settlement::Complete {
         return receipt.ack().await.map_err(SettleError::lost);
     }
-    // Nothing is copied for a delivery that comes again anyway.
+    // Nothing is copied for a delivery that is redelivered anyway.
     receipt.channel().check().map_err(SettleError::lost)?;
     if settlement.stores_copy() && !receipt.is_whole() {
         return Err(SettleError::held(error::read_in_part(), receipt));
@@ -88,7 +88,7 @@ async fn settle_by_copy(
         Err(error) => Err(error),
     };
     match stored {
-        // The copy is stored: if the original comes again, it must not be copied a second time.
+        // The copy is stored: if the original is redelivered, it must not be copied a second time.
         Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
         Err(error) => {
             debug!(queue = %shared.queue(), %error, "a copy was not stored; the delivery stays in flight");

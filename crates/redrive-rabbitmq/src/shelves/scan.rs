@@ -183,7 +183,7 @@ impl Scan {
         self.passed.insert(found.name);
     }
 
-    /// Returns true if the scan keeps this entry on the shelf, or may do so: it does not come again.
+    /// Returns true if the scan keeps this entry on the shelf, or may do so: it is not redelivered.
     pub(super) fn has_passed(&self, entry: &EntryHandle) -> bool {
         Name::parse(entry.entry()).is_none_or(|name| self.passed.contains(&name))
     }

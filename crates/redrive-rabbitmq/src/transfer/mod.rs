@@ -184,7 +184,7 @@ impl Transfer {
         transferred: &mut Transferred,
         stayed: &mut Stayed,
     ) -> Result<(), TransportError> {
-        // Held until the end: otherwise they would come again.
+        // Held until the end: otherwise they would be redelivered.
         let mut held = Vec::new();
         loop {
             let began = tokio::time::Instant::now();

@@ -104,7 +104,7 @@ async fn ctl(node: &Node, arguments: &'static [&'static str]) -> String {
 
 /// One message there and back. A connection that is cut just then leaves open whether the message was stored: it is
 /// published again, as a producer would, and may come twice. What came over the old connection just before it ended is lost,
-/// and comes again.
+/// and is redelivered.
 async fn round(transport: &Started<RabbitMq>, id: &str) {
     publish(transport, message(id)).await;
     loop {

@@ -209,7 +209,7 @@ async fn a_cut_connection_is_an_interruption(scene: Scene) {
     for round in 0..3 {
         let hand = next(&transport).await;
         proxy.cut();
-        // What had arrived before the cut may still come first; it comes again with a later one.
+        // What had arrived before the cut may still come first; it is redelivered with a later one.
         let again = loop {
             let again = next(&transport).await;
             if again.delivery.id() == hand.delivery.id() {
@@ -281,7 +281,7 @@ async fn a_consumer_that_cannot_reach_its_broker_says_so(scene: Scene) {
 /// Longer than any test: nothing is told to the broker before there is a reason to.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Handled and settled, and the broker was told of none when the connection is cut: each comes again, and none is handled
+/// Handled and settled, and the broker was told of none when the connection is cut: each is redelivered, and none is handled
 /// a second time.
 async fn acknowledgements_that_wait_when_the_connection_is_cut_are_made_good(scene: Scene) {
     const MESSAGES: usize = 20;
@@ -326,7 +326,7 @@ async fn acknowledgements_that_wait_when_the_connection_is_cut_are_made_good(sce
     scene.tidy_up(&needs(&[], 1)).await;
 }
 
-/// What waits is told before the consumer parts from the broker: nothing comes again.
+/// What waits is told before the consumer parts from the broker: nothing is redelivered.
 async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
     const MESSAGES: usize = 60;
     let needs = needs(&[100], 200);

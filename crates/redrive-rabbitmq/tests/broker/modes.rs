@@ -158,13 +158,13 @@ async fn a_transient_single_queue_is_declared_anew_on_the_next_connection(scene:
         loop {
             let received = next(&transport).await;
             let delivery = &received.delivery;
-            // What was acknowledged just before the cut may come again.
+            // What was acknowledged just before the cut may be redelivered.
             let settlement = match (delivery.id() == connection, delivery.attempt()) {
                 (true, 1) => retry(&transport, delivery, Duration::from_millis(100)),
                 _ => Settlement::Complete,
             };
             let came_back = delivery.id() == connection && delivery.attempt() == 2;
-            // What came over the old connection just before its end comes again.
+            // What came over the old connection just before its end is redelivered.
             if settles(&transport, received.receipt, settlement).await && came_back {
                 break;
             }

@@ -150,7 +150,7 @@ async fn at_work(node: &Node, connections: &Connections, meanwhile: impl Future<
                 match settled {
                     Ok(()) if !first_time => drop(handled.insert(id)),
                     Ok(()) => {}
-                    // It comes again.
+                    // It is redelivered.
                     Err(error) => {
                         drop(error);
                         seen.unsettled += 1;

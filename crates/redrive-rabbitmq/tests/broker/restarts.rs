@@ -59,7 +59,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
         let Ok(received) = tokio::time::timeout(common::ARRIVAL, transport.receive()).await else {
             let missing: Vec<_> =
                 (0..MESSAGES).map(|n| format!("m{n}")).filter(|id| !handled.contains(id)).collect();
-            panic!("{missing:?} did not come again");
+            panic!("{missing:?} was not redelivered");
         };
         let hand = received.expect("receiving works").expect("a delivery");
         let id = hand.delivery.id().to_owned();
@@ -72,7 +72,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
 
 /// The broker takes back what is held too long. A quorum queue of 4.3 does it on time, by ending the subscription and
 /// leaving the channel open; 3.10 closes the channel, and by default looks once a minute. On a machine that stands
-/// still it may take back anything that is in flight then: it comes again, as often as it must.
+/// still it may take back anything that is in flight then: it is redelivered, as often as it must.
 async fn takes_up_a_subscription_that_timed_out(version: redrive_brokers::Version, queue_type: QueueType) {
     common::show_logs();
     let node =

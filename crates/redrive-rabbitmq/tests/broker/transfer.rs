@@ -73,7 +73,7 @@ async fn a_transfer_cut_off_half_way_loses_nothing(scene: Scene) {
     }
 
     let operator = scene.options().connect(&scene.url).await.expect("connected");
-    // What was in the hand of the one before, and came back behind this one, is for another.
+    // What the one before had in flight, and came back behind this one, is for another.
     eventually("nothing is left to be moved", async || {
         let transferred = operator.transfer_from(old()).waits([WAIT]).run().await;
         let transferred = transferred.expect("nothing is in its way");

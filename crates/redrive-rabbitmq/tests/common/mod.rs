@@ -155,7 +155,7 @@ pub async fn published(publisher: &Publisher, message: Message) {
     .await;
 }
 
-/// Settles as consumers do: a copy that was not stored is tried again. False when the delivery was lost, and comes again.
+/// Settles as consumers do: a copy that was not stored is tried again. False when the delivery was lost, and is redelivered.
 pub async fn settles(transport: &Started<RabbitMq>, receipt: Receipt, settlement: Settlement) -> bool {
     let held = Mutex::new(Some(receipt));
     found("the delivery is settled", async || {

@@ -72,7 +72,7 @@ async fn a_session_of_a_dead_process_comes_again() -> Result<(), BoxError> {
     assert_eq!(again.delivery.id(), "a1");
     if place.namespace.on_azure {
         report(&format!(
-            "Azure Service Bus: what a dead process had in flight of a session came again after {:?}, as delivery {}",
+            "Azure Service Bus: what a dead process had in flight of a session was redelivered after {:?}, as delivery {}",
             begun.elapsed(),
             again.delivery.broker_delivery_count()
         ));

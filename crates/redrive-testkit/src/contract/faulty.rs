@@ -22,10 +22,10 @@ pub enum Fault {
     /// The settlement is not carried out, and the receipt comes back with an error of this kind: for example because the shelf is
     /// full.
     Refused(TransportErrorKind),
-    /// The settlement is not carried out, and the delivery is lost: the connection broke before. The message comes again.
+    /// The settlement is not carried out, and the delivery is lost: the connection broke before. The message is redelivered.
     LostBefore,
     /// The settlement is carried out, but the consumer does not learn of it: the connection broke after the copy was stored and
-    /// before the original was acknowledged. The message comes again, although its copy exists.
+    /// before the original was acknowledged. The message is redelivered, although its copy exists.
     LostAfter,
     /// The settlement is carried out after this delay.
     Late(Duration),
@@ -81,7 +81,7 @@ struct Rules {
 type SettleRule = dyn Fn(&Attempted<'_>) -> Fault + Send + Sync;
 type ReceiveRule = dyn Fn(u64) -> Option<TransportError> + Send + Sync;
 
-/// Deliveries that were settled without the consumer learning of it, and that come again.
+/// Deliveries that were settled without the consumer learning of it, and that are redelivered.
 #[derive(Debug, Default)]
 struct Ghosts {
     ready: Mutex<VecDeque<Delivery>>,
@@ -150,7 +150,7 @@ impl Rules {
 
     fn settle_ghost<R>(&self, mut receipt: FaultyReceipt<R>, settlement: Settlement) {
         if settlement == Settlement::Release {
-            return; // Dropped as a ghost, it comes again.
+            return; // Dropped as a ghost, it is redelivered.
         }
         receipt.ghosts = None;
         if settlement.stores_copy() {
@@ -249,7 +249,7 @@ impl<R: Receiver> Receiver for FaultyReceiver<R> {
         let (released, stores_copy) = (settlement == Settlement::Release, settlement.stores_copy());
         match self.inner.settle(inner, settlement).await {
             Ok(()) if fault == Fault::LostAfter => {
-                // A released message comes again by itself.
+                // A released message is redelivered.
                 if !released {
                     self.rules.ghosts.haunt(receipt.delivery.clone());
                 }

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use redrive_servicebus_emulator::Emulator;
 use redrive_system_tests::servicebus::{QUEUE, Setup, look};
 
-/// Messages that were under way when their connection was dropped come again after this time.
+/// Messages that were under way when their connection was dropped are redelivered after this time.
 const LOCK: Duration = Duration::from_secs(5);
 
 #[tokio::main(worker_threads = 2)]

@@ -197,7 +197,7 @@ async fn flow(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<D
     // If releases count, the first is a plain return, and the second a copy. No third: acknowledgements wait for each other, and
     // each further round before they are sent would leave one more copy.
     let gives_back = match std::env::var(FAIL_POINT) {
-        // The message may come again before this point is reached, and then be copied.
+        // The message may be redelivered before this point is reached, and then be copied.
         Ok(point) if point.starts_with(FailPoint::NackHandedOver.name()) => 1,
         Ok(_) => 2,
         // The successor of a dead process receives everything.

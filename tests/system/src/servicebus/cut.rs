@@ -115,7 +115,7 @@ pub fn cuts(flow: Flow, setup: Setup) -> Vec<(Cut, RangeInclusive<usize>)> {
             vec![at(P::AckHandedOver, 1..=1), unanswered(Step::Request, 0..=0), at(P::AckWritten, 0..=0)]
         }
         Flow::Release => vec![at(P::NackHandedOver, 1..=1)],
-        // Nothing is requested while the lock is held. Given back, the message comes again at once, answered or not: the dying process
+        // Nothing is requested while the lock is held. Given back, the message is redelivered at once, answered or not: the dying process
         // may handle it to its end.
         Flow::Retry if setup.kind == Kind::HeldLocks => {
             vec![at(P::NackHandedOver, 1..=1), at(P::NackWritten, 0..=1)]

@@ -43,7 +43,7 @@ async fn as_many_are_handled_at_once_as_asked_and_no_more() {
     assert_eq!(most.load(Ordering::SeqCst), 7);
 }
 
-/// A delivery that is dropped on the way to its handler comes again with a higher count: that is the only way to notice it.
+/// A delivery that is dropped on the way to its handler is redelivered with a higher count: that is the only way to notice it.
 #[tokio::test(start_paused = true)]
 async fn everything_is_handed_out_once_however_much_comes_at_once() {
     const MESSAGES: usize = 500;
@@ -296,7 +296,7 @@ async fn what_was_given_back_is_never_taken_for_its_twin() {
         move || {
             let run = runs.fetch_add(1, Ordering::SeqCst);
             if run == 1 {
-                // Both come again, marked as redelivered.
+                // Both are redelivered, marked as redelivered.
                 transport.interrupt();
             }
             async move {
@@ -330,7 +330,7 @@ async fn a_snoozed_copy_is_never_taken_for_its_original() {
             async move {
                 match run {
                     0 => Ok(Disposition::snooze(secs(1))),
-                    // Not settled: the copy comes again, marked as redelivered, with its original's id and attempt.
+                    // Not settled: the copy is redelivered, marked as redelivered, with its original's id and attempt.
                     1 => Err("the connection is gone"),
                     _ => Ok(Disposition::Ack),
                 }

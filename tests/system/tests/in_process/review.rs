@@ -108,7 +108,7 @@ async fn what_was_settled_is_not_given_back_as_a_copy_that_nobody_knows() {
     let prefetching = Prefetching(faulty, 1);
     let lost = Arc::new(Notify::new());
     let shutdown = Arc::clone(&lost);
-    // The shutdown comes when the acknowledgement is lost: the message comes again, and no handler begins with it.
+    // The shutdown comes when the acknowledgement is lost: the message is redelivered, and no handler begins with it.
     let consumer = Consumer::new(Shared::saying(Arc::new(prefetching), |facts| {
         facts.counting.releases = true;
     }))

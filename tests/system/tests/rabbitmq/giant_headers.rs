@@ -35,7 +35,7 @@ async fn headers_of_megabytes_stop_nobody(on: Combination) {
         .handler(async || {});
     let said = runner.run_until(diary.ended(3)).await.unwrap();
     assert_eq!((said.acknowledged, said.dead_lettered), (2, 1));
-    // On a machine that stands still it may have been given back before, and have come again.
+    // On a machine that stands still it may have been given back before, and have been redelivered.
     let entries = diary.entries();
     let giants = entries.iter().filter(|entry| entry.delivery.id() == "giant");
     let failures: Vec<_> = giants.filter_map(|entry| entry.disposition.as_ref()?.failure()).collect();

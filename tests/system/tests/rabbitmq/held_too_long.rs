@@ -65,6 +65,6 @@ async fn ends_on_the_shelf(version: Version, queue_type: QueueType) {
         "{reasons:?}"
     );
     let runs = runs.each_ref().map(|runs| runs.load(Ordering::SeqCst));
-    // While the first runs are not lost yet, it may come again.
+    // While the first runs are not lost yet, it may be redelivered.
     assert!(runs.iter().all(|&runs| runs <= 2 * ALLOWED + 2), "{runs:?}");
 }

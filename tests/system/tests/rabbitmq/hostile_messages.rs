@@ -70,7 +70,7 @@ async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combinatio
     leash.send(()).unwrap();
     let said = running.await.unwrap().unwrap();
 
-    // Once each: had one come again, or looped, there would be more.
+    // Once each: had one been redelivered, or looped, there would be more.
     let mut ends: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for entry in diary.entries() {
         let end = entry.disposition.as_ref().map_or("on sight", redrive::Disposition::name);

@@ -58,7 +58,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
         if redriven.is_ok() {
             let left =
                 direct.shelves().browse(Shelf::DeadLetter, None, MESSAGES).await.unwrap().entries.len();
-            // What was in the hand of those who were cut off may have come back since: one message each.
+            // What those who were cut off had in flight may have come back since: one message each.
             assert!(left <= cut, "cut off with {left} to go, and said to be done: {redriven:?}");
         }
     }

@@ -84,7 +84,7 @@ async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<()
     };
     if run == 2 && handled.second_hangs {
         handled.seconds.send_modify(|seconds| *seconds += 1);
-        // It comes again, and is handled beside this.
+        // It is redelivered, and is handled beside this.
         std::future::pending::<()>().await;
     }
     *handled.times.lock().unwrap().entry(delivery.id().to_owned()).or_default() += 1;

@@ -125,7 +125,7 @@ async fn handle<H: BatchHandler<Args, S>, Args, S>(handler: H, members: Vec<Memb
         match panic::caught(|| outcome.next(group.len())).unwrap_or_else(Next::Halve) {
             Next::Answer(outcomes) => {
                 for (member, outcome) in group.into_iter().zip(outcomes) {
-                    // The caller may have stopped waiting; then its message comes again.
+                    // The caller may have stopped waiting; then its message is redelivered.
                     let _ = member.outcome.send(outcome);
                 }
             }

@@ -64,7 +64,7 @@ pub async fn process_death_costs_no_attempt<H: Harness>(case: &Case<H>) {
 }
 
 /// A delivery whose transport died cannot be settled any more: every way of settling fails with
-/// [`Lost`](redrive_core::TransportErrorKind::Lost), and the message comes again.
+/// [`Lost`](redrive_core::TransportErrorKind::Lost), and the message is redelivered.
 pub async fn settling_after_death_answers_lost<H: Harness>(case: &Case<H>) {
     let first = case.started().await;
     let ids = case.publish_many(4).await;

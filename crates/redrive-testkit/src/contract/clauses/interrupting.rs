@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::contract::case::{ARRIVAL, Case};
 use crate::contract::harness::{Harness, StartedOf};
 
-/// What comes again after a lost connection comes after [`Interrupted`](redrive_core::Signal::Interrupted). It can be told from
+/// What is redelivered after a lost connection comes after [`Interrupted`](redrive_core::Signal::Interrupted). It can be told from
 /// what a dead process held, by a number of the broker or by the count of interruptions. It costs no attempt, unless the broker
 /// retries in place and counts it.
 pub async fn an_interruption_is_signalled_before_what_comes_again<H: Harness>(case: &Case<H>) {
@@ -36,7 +36,7 @@ pub async fn an_interruption_ends_and_loses_nothing<H: Harness>(case: &Case<H>) 
         case.publish_ids(&[&ids[2]]).await;
         complete_all(case, &transport, ids.into()).await;
         let connected = timeout(ARRIVAL, transport.connected()).await;
-        connected.expect("`Disconnected` is followed by `Connected`, once deliveries come again");
+        connected.expect("`Disconnected` is followed by `Connected`, once deliveries are redelivered");
     }
 }
 
@@ -48,12 +48,12 @@ async fn complete_all<H: Harness>(case: &Case<H>, transport: &StartedOf<H>, mut 
         if delivery.redelivered() {
             assert!(
                 transport.interruptions() > 0,
-                "`{}` comes again, and no `Interrupted` came before",
+                "`{}` is redelivered, and no `Interrupted` came before",
                 delivery.id()
             );
             assert!(
                 delivery.broker_number().is_some() || delivery.interruptions() > 0,
-                "`{}` comes again without a number of the broker and without a count of interruptions",
+                "`{}` is redelivered without a number of the broker and without a count of interruptions",
                 delivery.id()
             );
             if transport.facts().delays.in_place.is_none() {

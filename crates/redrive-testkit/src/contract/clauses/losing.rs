@@ -7,7 +7,7 @@ use crate::contract::case::{ARRIVAL, Case, QUIET};
 use crate::contract::harness::Harness;
 
 /// A delivery that is lost while it is handled is reported (`lost`): its handler is then dropped. Settling it fails with
-/// [`Lost`](redrive_core::TransportErrorKind::Lost), the message comes again, and no attempt is charged.
+/// [`Lost`](redrive_core::TransportErrorKind::Lost), the message is redelivered, and no attempt is charged.
 pub async fn a_lost_delivery_says_so<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;

@@ -37,7 +37,7 @@ pub async fn a_refused_move_can_be_tried_again<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// While the shelf cannot be written, no message is removed: the message comes again when the process dies.
+/// While the shelf cannot be written, no message is removed: the message is redelivered when the process dies.
 pub async fn a_refused_move_removes_nothing<H: Harness>(case: &Case<H>) {
     let Some(refused) = refused_move(case, Shelf::DeadLetter, &["a"]).await else { return };
     case.kill(&refused.transport).await;

@@ -9,7 +9,7 @@ use crate::contract::harness::Harness;
 use crate::contract::planning::{needs, retry};
 use crate::contract::samples;
 
-/// A released message comes again, unchanged.
+/// A released message is redelivered, unchanged.
 pub async fn release_gives_back<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish(samples::full(&case.harness)).await;
@@ -63,7 +63,7 @@ pub async fn what_is_released_reaches_others<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&second).await;
 }
 
-/// Dropping a receipt gives the delivery back: the message comes again, without the transport being closed.
+/// Dropping a receipt gives the delivery back: the message is redelivered, without the transport being closed.
 pub async fn a_dropped_receipt_comes_again<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
@@ -72,13 +72,13 @@ pub async fn a_dropped_receipt_comes_again<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// A message that comes again because its receipt was dropped is marked as redelivered, and no failure is counted.
+/// A message that is redelivered because its receipt was dropped is marked as redelivered, and no failure is counted.
 pub async fn a_dropped_receipt_is_a_redelivery<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     drop(case.next_is(&transport, "a").await);
     let again = case.complete_is(&transport, "a").await;
-    assert!(again.redelivered(), "a message that comes again is not marked as redelivered");
+    assert!(again.redelivered(), "a message that is redelivered is not marked as redelivered");
     // Brokers differ in whether it counts as a delivery; the count cannot exceed this one.
     assert!(again.broker_delivery_count() <= 2, "handed out {} times", again.broker_delivery_count());
     assert_eq!(again.attempt(), 1, "giving back is not a failure");
@@ -98,7 +98,7 @@ pub async fn a_dropped_receipt_leaves_the_others<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// Receipts dropped all at once, from another thread, while deliveries come in: every message comes again.
+/// Receipts dropped all at once, from another thread, while deliveries come in: every message is redelivered.
 pub async fn many_dropped_receipts_all_come_again<H: Harness>(case: &Case<H>) {
     const MESSAGES: usize = 50;
     let mut needs = needs();

@@ -56,7 +56,7 @@ async fn until_nothing_is_left(suspects: Suspects) -> Aftermath {
             .with_dead_letter_backoff(DeadLetterBackoff::new(NoRetry).poison_after(ALLOWED))
             .observer(diary.observer())
             .handler(handler);
-        // The death drops everything at once: what is in flight comes again, counted.
+        // The death drops everything at once: what is in flight is redelivered, counted.
         tokio::select! {
             () = death.notified() => deaths += 1,
             ended = runner.run_until(diary.ended(broker.depth(QUEUE))) => drop(ended.unwrap()),
@@ -102,7 +102,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Of a queue with these numbers of messages; the first ones are in the hand of another process.
+    /// Of a queue with these numbers of messages; the first ones are in flight at another process.
     fn new(in_dead_hand: usize, others: usize) -> (Self, DeadHand) {
         let (broker, dead) = memory_with(numbered(in_dead_hand + others));
         let transport = Arc::new(broker.transport(QUEUE));
@@ -375,7 +375,7 @@ async fn what_comes_again_after_a_lost_connection_is_no_suspect() {
     let consumer = tokio::spawn(runner.run_until(async move { diary.settled(6).await }));
     scene.until_running(6).await;
     scene.transport.interrupt();
-    // Two come again while the handlers that had them before still run.
+    // Two are redelivered while the handlers that had them before still run.
     scene.until_running(8).await;
     scene.gate.add_permits(100);
     consumer.await.unwrap().unwrap();
