@@ -46,10 +46,10 @@ struct Renewal {
 
 impl Renewal {
     /// Limits the cost of a queue that refuses thousands of messages to one new channel a second.
-    const NOT_SOONER: Duration = Duration::from_secs(1);
+    const MIN_CHANNEL_AGE: Duration = Duration::from_secs(1);
 
     fn note_refusal(&mut self, opened: Instant, now: Instant) {
-        if now.saturating_duration_since(opened) >= Self::NOT_SOONER {
+        if now.saturating_duration_since(opened) >= Self::MIN_CHANNEL_AGE {
             self.since = Some(now);
         }
     }

@@ -38,8 +38,8 @@ impl Credentials {
 
     /// Returns when to ask the provider again.
     pub(crate) fn renewed_after(&self) -> Option<Duration> {
-        const NOT_SOONER: Duration = Duration::from_millis(500);
-        self.valid_for.map(|time| (time - time / 4).max(NOT_SOONER))
+        const MIN_INTERVAL: Duration = Duration::from_millis(500);
+        self.valid_for.map(|time| (time - time / 4).max(MIN_INTERVAL))
     }
 }
 
