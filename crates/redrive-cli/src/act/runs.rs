@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 
 use anyhow::Result;
-use redrive::ops::UncertainEntries;
+use redrive::ops::{JournalError, JournalFolder, JournalHeader, RunReport, UncertainEntries};
 use serde_json::json;
 
 use super::apply::{finish, watched};
@@ -43,14 +43,16 @@ fn list(global: &Global) -> Result<Exit> {
     let mut rows = table(["run", "broker", "queue", "action", "done", "by", "ended"]);
     let mut data = Vec::new();
     for id in folder.runs()?.into_iter().rev() {
-        let replay = folder.read(&id)?;
-        let (header, ended) = (replay.header.clone(), replay.ended.clone());
-        let report = replay.into_run(UncertainEntries::Leave).report();
-        let ended = match ended {
-            None if folder.is_running(&id)? => "no: it goes on".to_owned(),
-            None => "no: it was killed".to_owned(),
-            Some(None) => "done".to_owned(),
-            Some(Some(reason)) => reason.to_string(),
+        // One that is damaged, or that has just begun, does not hide the others.
+        let Listed { header, report, ended } = match listed(&folder, &id) {
+            Ok(listed) => listed,
+            Err(error) => {
+                data.push(json!({ "run": id, "error": error.to_string() }));
+                let mut row = [const { String::new() }; 7];
+                (row[0], row[6]) = (id, error.to_string());
+                rows.row(row);
+                continue;
+            }
         };
         data.push(json!({
             "run": id, "broker": header.broker, "queue": header.plan.queue(), "action": header.plan.action(), "entries": report.entries,
@@ -71,6 +73,26 @@ fn list(global: &Global) -> Result<Exit> {
         false => rows.print(),
     }
     Ok(Exit::Ok)
+}
+
+/// What the journal of a run says.
+struct Listed {
+    header: JournalHeader,
+    report: RunReport,
+    ended: String,
+}
+
+fn listed(folder: &JournalFolder, id: &str) -> Result<Listed, JournalError> {
+    let replay = folder.read(id)?;
+    let (header, ended) = (replay.header.clone(), replay.ended.clone());
+    let report = replay.into_run(UncertainEntries::Leave).report();
+    let ended = match ended {
+        None if folder.is_running(id)? => "no: it goes on".to_owned(),
+        None => "no: it was killed".to_owned(),
+        Some(None) => "done".to_owned(),
+        Some(Some(reason)) => reason.to_string(),
+    };
+    Ok(Listed { header, report, ended })
 }
 
 async fn resume(global: &Global, run: &str, send_again: bool, yes: bool) -> Result<Exit> {

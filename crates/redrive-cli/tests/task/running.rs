@@ -53,6 +53,13 @@ pub(crate) async fn control(shop: &Shop) {
     cli.ok(&["runs", "resume", &id]).await;
     let listed = cli.ok(&["runs", "list"]).await;
     assert!(listed.out.contains("it goes on"), "{}", listed.out);
+    // The journal of one that is about to begin hides no other.
+    std::fs::write(cli.state().join("runs").join("0.jsonl"), "").expect("written");
+    let listed = cli.ok(&["runs", "list"]).await;
+    assert!(listed.out.contains("it goes on") && listed.out.contains("about to begin"), "{}", listed.out);
+    let listed = cli.json(&["runs", "list"]).await;
+    assert_eq!(listed[1]["run"], "0");
+    assert!(listed[1]["error"].as_str().is_some_and(|error| error.contains("no header")), "{listed}");
     // Two operators at once: the second one is refused.
     let second = cli.run(&["redrive", queue, "--all", "--yes"]).await;
     assert!(second.code == 1 && second.err.contains(&id), "{}", second.err);

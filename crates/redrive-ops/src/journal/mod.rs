@@ -227,8 +227,10 @@ pub enum JournalError {
         /// Why.
         source: io::Error,
     },
-    /// The process died before the run began.
-    #[error("the journal has no header: the run did not begin, and its plan can be run again")]
+    /// The run is about to begin, or its process died before it began.
+    #[error(
+        "the journal has no header: the run is about to begin, or was killed before it began, and its plan can be run again"
+    )]
     Empty,
     /// Another version of redrive wrote it.
     #[error(
