@@ -27,8 +27,10 @@ pub(super) struct Packed<'a> {
 }
 
 impl Packed<'_> {
+    /// Iterates over all headers, ordered by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.kept.iter().copied().chain([(STORY, &self.story)])
+        let (before, after) = self.kept.split_at(self.kept.partition_point(|(name, _)| *name < STORY));
+        before.iter().copied().chain([(STORY, &self.story)]).chain(after.iter().copied())
     }
 }
 
