@@ -94,7 +94,11 @@ impl Broker {
         then.sort_by_cached_key(|(tag, unacked)| self.place_at_the_end(*tag, unacked));
         self.give_back_all(at, first, Cause::Crash);
         for consumer in consumers {
+            let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
             self.remove_consumer(consumer);
+            if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(&queue)) {
+                queue.consumers.serve();
+            }
         }
         self.pump();
         self.give_back_all(at, then, Cause::Crash);
@@ -120,7 +124,6 @@ impl Broker {
         let (now, version) = (self.now, self.version());
         let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
         queue.consumers.remove(id);
-        queue.consumers.serve();
         queue.activate_consumer(version);
         if queue.exclusive_consumer == Some(id) {
             queue.exclusive_consumer = None;

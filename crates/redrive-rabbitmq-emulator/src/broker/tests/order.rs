@@ -152,7 +152,7 @@ fn only_one_consumer_is_active() {
 #[test]
 fn the_consumer_after_a_cancelled_active_one_waits_for_an_event_on_3_10() {
     for (version, kind) in combinations() {
-        let set_up = || {
+        let set_up_with = |third: bool| {
             let (mut world, one) = filled(version, of(kind).with("x-single-active-consumer", true), 3);
             let other = world.client();
             world.prefetch(one, 1);
@@ -160,10 +160,14 @@ fn the_consumer_after_a_cancelled_active_one_waits_for_an_event_on_3_10() {
             world.consume(other, "work", "c");
             let got = world.deliveries(one);
             assert_eq!((got.len(), world.bodies(other).len()), (1, 0));
+            if third {
+                world.consume(one, "work", "third");
+            }
             let cancel = basic::Cancel { consumer_tag: short("c"), no_wait: true };
             world.send(one, 1, cancel);
             (world, one, other, got[0].tag)
         };
+        let (set_up, set_up_with_a_third) = (|| set_up_with(false), || set_up_with(true));
         let waits = version.is_3_10() && kind == QueueKind::Classic;
         let all: &[&str] = &["m1", "m2"];
         let (at_once, later) = if waits { (&[][..], all) } else { (all, &[][..]) };
@@ -175,6 +179,9 @@ fn the_consumer_after_a_cancelled_active_one_waits_for_an_event_on_3_10() {
         let third = world.client();
         world.consume(third, "work", "c");
         assert_eq!(world.bodies(other), later);
+        let (mut other_world, first, second, _) = set_up_with_a_third();
+        other_world.send(first, 1, basic::Cancel { consumer_tag: short("third"), no_wait: true });
+        assert_eq!(other_world.bodies(second), at_once, "the cancel of one that waits is no event either");
         world.publish(one, "work", "m3");
         assert_eq!(world.bodies(other), ["m3"]);
 
