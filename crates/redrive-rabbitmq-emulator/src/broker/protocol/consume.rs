@@ -136,7 +136,7 @@ impl Broker {
     }
 
     /// RabbitMQ 3.10 does not look at a classic queue when its single active consumer is cancelled: the next one waits until something is
-    /// given back or another consumer comes.
+    /// given back, another consumer comes, or a channel with a consumer ends.
     fn cancel_consumer(&mut self, id: ConsumerId) {
         let Some(queue_id) = self.consumers.get(&id).map(|consumer| consumer.queue) else { return };
         let active = |broker: &Self| broker.queues.get(&queue_id).and_then(|queue| queue.consumers.active());

@@ -179,11 +179,12 @@ fn the_consumer_after_a_cancelled_active_one_waits_for_an_event_on_3_10() {
         let third = world.client();
         world.consume(third, "work", "c");
         assert_eq!(world.bodies(other), later);
-        let (mut other_world, first, second, _) = set_up_with_a_third();
-        other_world.send(first, 1, basic::Cancel { consumer_tag: short("third"), no_wait: true });
-        assert_eq!(other_world.bodies(second), at_once, "the cancel of one that waits is no event either");
         world.publish(one, "work", "m3");
         assert_eq!(world.bodies(other), ["m3"]);
+
+        let (mut world, one, other, _) = set_up_with_a_third();
+        world.send(one, 1, basic::Cancel { consumer_tag: short("third"), no_wait: true });
+        assert_eq!(world.bodies(other), at_once, "the cancel of one that waits is no event either");
 
         let (mut world, one, other, tag) = set_up();
         world.bodies(other);
