@@ -13,10 +13,9 @@
 //!
 //! Queues, counters, permissions and limits: [the page on RabbitMQ](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq.md).
 
-mod broker_delivery_count;
+mod broker;
 mod connection;
 mod convert;
-mod deaths;
 mod delay;
 mod error;
 mod facts;
@@ -36,10 +35,9 @@ mod shelves;
 mod topology;
 mod transfer;
 mod transport;
-mod version;
 
+pub use broker::deaths::{Death, DeathHistory};
 pub use connection::{ConnectionOptions, Connections, Credentials, CredentialsProvider};
-pub use deaths::{Death, DeathHistory};
 pub use delay::{DeadLetters, Delay, Entity, Native, SingleQueue, Staged};
 pub use options::Options;
 pub use receipt::Receipt;

@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use super::timeouts::{poll_while, within_limit};
+use crate::broker::Version;
 use crate::error;
 use crate::frames::{Opened, OwnChannel, OwnChannels};
-use crate::version::Version;
 
 /// A connection of one epoch: what belongs to an earlier epoch is stale.
 #[derive(Debug)]

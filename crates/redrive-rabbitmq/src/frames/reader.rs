@@ -10,7 +10,7 @@ use super::frame::{self, BODY, END, HEAD, HEADER, HEARTBEAT, METHOD};
 use super::left_out_mark;
 use super::shorten::{Shortened, shorten};
 use super::taker::Taker;
-use crate::version::{self, Version};
+use crate::broker::{self, Version};
 
 const END_MARK: u8 = redrive_amqp091::FRAME_END;
 /// Length of the size field, the last part of the head.
@@ -236,7 +236,7 @@ impl FrameReader {
         let payload = &mut self.buffer[payload];
         if frame_type == METHOD && self.greeting.get().is_none() {
             // The first frame is the greeting.
-            let _ = self.greeting.set(version::read_greeting(payload));
+            let _ = self.greeting.set(broker::read_greeting(payload));
         }
         if frame_type == METHOD && self.longest.is_none() {
             self.longest = frame::proposed_frame_max(payload).map(|proposed| agreed(self.wanted, proposed));

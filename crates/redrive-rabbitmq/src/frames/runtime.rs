@@ -20,7 +20,7 @@ use super::channels::OwnChannels;
 use super::library::LibraryStream;
 use super::pump::Pump;
 use super::reader::{FrameReader, Greeting};
-use crate::version::Version;
+use crate::broker::Version;
 
 /// The frame size that is asked for if the URL names none: RabbitMQ's default. The library reserves buffers of 64 frames for it. It clears
 /// them, byte by byte, if it learns the size from the broker only.

@@ -7,9 +7,8 @@ use redrive_core::{Delivery, Message, Origin};
 use redrive_transport::Arrival;
 
 use super::subscription::Read;
-use crate::broker_delivery_count;
+use crate::broker::{deaths, delivery_count};
 use crate::convert;
-use crate::deaths;
 use crate::delay::DelayStrategy;
 use crate::frames::TakenDelivery;
 use crate::receipt::Receipt;
@@ -94,5 +93,5 @@ impl<'a> Arrivals<'a> {
 }
 
 fn origin(queue: &str, exchange: &str, routing_key: &str) -> Origin {
-    Origin::new(queue, exchange, routing_key).with_counting_headers(&broker_delivery_count::HEADERS)
+    Origin::new(queue, exchange, routing_key).with_counting_headers(&delivery_count::HEADERS)
 }

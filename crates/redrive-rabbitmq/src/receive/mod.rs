@@ -23,7 +23,7 @@ use redrive_core::{Delivery, Received, Receiver, SettleError, Settlement, Transp
 use redrive_transport::Inbox;
 use tracing::warn;
 
-use crate::broker_delivery_count;
+use crate::broker::delivery_count;
 use crate::receipt::Receipt;
 use crate::settle::settle;
 use crate::shared::Shared;
@@ -46,12 +46,11 @@ impl RabbitMqReceiver {
 
     fn received(&self, arrived: Arrived) -> Received<Receipt> {
         let Arrived { message, left_out, origin, redelivered, receipt } = arrived;
-        if broker_delivery_count::is_missing(message.headers(), redelivered) {
+        if delivery_count::is_missing(message.headers(), redelivered) {
             self.warn_of_missing_counts();
         }
         let queue_type = self.shared.options.queue_type;
-        let times =
-            broker_delivery_count::count(message.headers(), redelivered, queue_type, receipt.version());
+        let times = delivery_count::count(message.headers(), redelivered, queue_type, receipt.version());
         let failures = if self.shared.options.delay.retries_in_place() { times - 1 } else { 0 };
         let delivery = Delivery::from_origin(message, &origin, SystemTime::now())
             .with_broker_delivery_count(times)

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
+use crate::broker::Version;
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
@@ -20,7 +21,6 @@ use crate::options::Options;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 use crate::topology::{QueueType, Topology};
-use crate::version::Version;
 
 /// Time limit for the broker to end a subscription, or to answer while it is checked.
 pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -16,10 +16,10 @@ use redrive_core::fail_point::{FailPoint, fail_point};
 use tokio::sync::Notify;
 
 use super::ack_window::{Ack, AckWindow, Due};
+use crate::broker::Version;
 use crate::connection::{Connection, while_open};
 use crate::error;
 use crate::frames::OwnChannel;
-use crate::version::Version;
 
 /// RabbitMQ passes about 32 settlements of one channel on to a quorum queue at once, and drops those that still wait when the
 /// channel closes. After more settlements than this within ten seconds, a channel stays open a while longer.

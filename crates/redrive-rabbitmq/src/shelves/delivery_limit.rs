@@ -11,10 +11,10 @@ use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::TransportError;
 use tracing::{debug, warn};
 
+use crate::broker::Version;
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
-use crate::version::Version;
 
 /// A limit that nobody sets: a queue with these arguments is one that this declaration has just created.
 const ASKED: i64 = 1_999_999_999;
@@ -184,7 +184,7 @@ mod tests {
     fn version(greeting: [u8; 5]) -> Option<Version> {
         let mut bytes = b"\x00\x0a\x00\x0a\x00\x09\x00\x00\x00\x12\x07versionS\x00\x00\x00\x05".to_vec();
         bytes.extend(greeting);
-        crate::version::read_greeting(&bytes)
+        crate::broker::read_greeting(&bytes)
     }
 
     #[test]

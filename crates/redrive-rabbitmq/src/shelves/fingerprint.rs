@@ -3,7 +3,7 @@
 use redrive_core::{Headers, Message, Properties, Value};
 use sha2::{Digest, Sha256};
 
-use crate::broker_delivery_count::HEADERS;
+use crate::broker::delivery_count::HEADERS;
 
 /// A hash of all properties, all headers and the body of a message as it is read. Messages with one fingerprint are identical: 128
 /// bits of SHA-256 do not collide by accident, nor on purpose.

@@ -17,15 +17,13 @@ use super::delivery_limit::Looks;
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, TakenNumbers};
 use super::window;
-use crate::broker_delivery_count;
+use crate::broker::{Version, deaths, delivery_count};
 use crate::connection::{joined, while_open};
 use crate::convert;
-use crate::deaths;
 use crate::error;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 use crate::topology;
-use crate::version::Version;
 
 /// Number of messages that one refusal gives back: before 4.3, a quorum queue does not keep the order of more.
 const GIVEN_BACK_AT_ONCE: usize = 32;
@@ -158,13 +156,13 @@ impl Scan {
         let Some(delivery) = self.ahead.pop_front() else { return Ok(None) };
         let (mut message, left_out) = convert::message(&delivery.properties, delivery.data);
         if let Looks::SafeBelow(limit) = self.looks
-            && broker_delivery_count::returns(message.headers()) >= limit
+            && delivery_count::returns(message.headers()) >= limit
         {
             self.held.push(delivery.delivery_tag);
             return Err(error::dies_with_the_process(&self.queue, limit));
         }
         // Each look raises them: they are the queue's, and not part of the entry.
-        message.headers_mut().retain(|name, _| !broker_delivery_count::HEADERS.contains(&name));
+        message.headers_mut().retain(|name, _| !delivery_count::HEADERS.contains(&name));
         let name = self.numbers.next(&self.taken, self.shelf, Fingerprint::of(&message));
         let shelved = deaths::shelved(name.handle(self.shelf), message);
         self.in_hand = Some(delivery.delivery_tag);
@@ -324,7 +322,7 @@ struct Refusal {
 fn came_back_to_a_quorum_queue(delivery: &Delivery) -> bool {
     let headers = delivery.properties.headers().as_ref();
     let has = |name: &&str| headers.is_some_and(|headers| headers.contains_key(name));
-    delivery.redelivered && broker_delivery_count::HEADERS.iter().any(has)
+    delivery.redelivered && delivery_count::HEADERS.iter().any(has)
 }
 
 /// Divides the kept messages into refusals, each of at most `at_once` messages of one window.

@@ -2,8 +2,8 @@
 
 use redrive_core::{Headers, Value};
 
+use crate::broker::Version;
 use crate::topology::QueueType;
-use crate::version::Version;
 
 /// The headers that a quorum queue changes with each delivery of one message.
 pub(crate) const HEADERS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
