@@ -20,10 +20,18 @@ pub(crate) struct DeadLetter {
     pub(crate) queue_name: ShortStr,
     pub(crate) exchange: ShortStr,
     pub(crate) routing_key: Option<ShortStr>,
-    pub(crate) reason: Reason,
-    pub(crate) stored: Stored,
+    pub(crate) dying: Dying,
     /// The queue keeps it until it arrived.
     pub(crate) keep: bool,
+}
+
+/// A message that leaves a queue for good.
+#[derive(Debug)]
+pub(crate) struct Dying {
+    pub(crate) stored: Stored,
+    reason: Reason,
+    /// The queues that took it before, while another one refused it.
+    taken_by: Vec<QueueId>,
 }
 
 const X_DEATH: &str = "x-death";
@@ -31,37 +39,33 @@ const X_DEATH: &str = "x-death";
 impl Broker {
     /// Takes a message out of a queue for good: as a dead letter, if the queue has a dead-letter exchange.
     pub(super) fn die(&mut self, id: QueueId, stored: Stored, reason: Reason) {
+        self.send_off(id, Dying { stored, reason, taken_by: Vec::new() });
+    }
+
+    fn send_off(&mut self, id: QueueId, dying: Dying) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         let (vhost, name) = (queue.vhost, queue.name.clone());
         let exchange = queue.settings.dead_letter_exchange.clone();
         match exchange.filter(|_| self.options.dead_lettering) {
             None => {
-                self.forget(id, &stored);
-                self.dropped(vhost, &name, reason.dropped(), &stored.message);
+                self.forget(id, &dying.stored);
+                self.dropped(vhost, &name, dying.reason.dropped(), &dying.stored.message);
             }
             Some(exchange) => {
                 let keep = queue.kind == QueueKind::Quorum && queue.settings.keeps_dead_letters();
                 if keep {
-                    queue.leaving.begin(stored.size);
+                    queue.leaving.begin(dying.stored.size);
                 }
                 let routing_key = queue.settings.dead_letter_routing_key.clone();
-                let dead = DeadLetter {
-                    queue: id,
-                    vhost,
-                    queue_name: name,
-                    exchange,
-                    routing_key,
-                    reason,
-                    stored,
-                    keep,
-                };
+                let dead =
+                    DeadLetter { queue: id, vhost, queue_name: name, exchange, routing_key, dying, keep };
                 self.dead.push_back(dead);
             }
         }
     }
 
     pub(super) fn route_dead_letter(&mut self, dead: DeadLetter) {
-        let (id, size, keep) = (dead.queue, dead.stored.size, dead.keep);
+        let (id, size, keep) = (dead.queue, dead.dying.stored.size, dead.keep);
         self.route_dying(dead);
         if keep && let Some(queue) = self.queues.get_mut(&id) {
             queue.leaving.end(size);
@@ -69,16 +73,16 @@ impl Broker {
         }
     }
 
-    fn route_dying(&mut self, dead: DeadLetter) {
+    fn route_dying(&mut self, mut dead: DeadLetter) {
         let version = self.version();
         let message = dying(
-            &dead.stored.message,
+            &dead.dying.stored.message,
             &Death {
-                reason: dead.reason,
+                reason: dead.dying.reason,
                 queue: &dead.queue_name,
                 exchange: &dead.exchange,
                 routing_key: dead.routing_key.as_ref(),
-                counts: dead.stored.counts,
+                counts: dead.dying.stored.counts,
                 at: self.now,
             },
             version,
@@ -88,57 +92,66 @@ impl Broker {
         };
         let deaths = deaths_of(&message, version);
         let (cycling, targets): (Vec<_>, Vec<_>) = routed.into_iter().partition(|target| {
-            dead.reason != Reason::Rejected
+            dead.dying.reason != Reason::Rejected
                 && self.queues.get(target).is_some_and(|queue| is_cycle(&queue.name, &deaths))
         });
-        if targets.is_empty() {
+        let targets: Vec<_> =
+            targets.into_iter().filter(|target| !dead.dying.taken_by.contains(target)).collect();
+        // It arrived at least once, and nobody is left who refused it.
+        let has_arrived = !dead.dying.taken_by.is_empty();
+        if targets.is_empty() && !has_arrived {
             let reason =
                 if cycling.is_empty() { DropReason::DeadLetterUnroutable } else { DropReason::Cycle };
             return self.not_delivered(dead, reason);
         }
-        if dead.keep && targets.iter().any(|target| self.is_full(*target, message.size())) {
-            return self.not_delivered(dead, DropReason::DeadLetterRefused);
-        }
         let message = Arc::new(message);
-        let mut to = Vec::new();
+        let (mut to, mut is_refused) = (Vec::new(), false);
         for target in targets {
             let name = self.queues.get(&target).map(|queue| queue.name.to_string()).unwrap_or_default();
-            if self.enqueue(target, &message, None).is_ok() {
+            if dead.keep && self.is_full(target, message.size()) {
+                is_refused = true;
+            } else if self.enqueue(target, &message, None).is_ok() {
                 to.push(name);
+                dead.dying.taken_by.push(target);
                 // A waiting consumer gets it at once: the next dead letter finds an empty queue again.
                 self.serve(target);
             } else {
                 self.dropped(dead.vhost, &dead.queue_name, DropReason::DeadLetterRefused, &message);
             }
         }
-        self.forget(dead.queue, &dead.stored);
-        let (vhost, now) = (self.vhost(dead.vhost).name.clone(), self.now);
-        self.events.add(now, &vhost, || EventKind::DeadLettered {
-            queue: dead.queue_name.to_string(),
-            reason: dead.reason.text(),
-            to,
-        });
+        if !to.is_empty() || !is_refused {
+            let (vhost, now) = (self.vhost(dead.vhost).name.clone(), self.now);
+            self.events.add(now, &vhost, || EventKind::DeadLettered {
+                queue: dead.queue_name.to_string(),
+                reason: dead.dying.reason.text(),
+                to,
+            });
+        }
+        if is_refused {
+            return self.not_delivered(dead, DropReason::DeadLetterRefused);
+        }
+        self.forget(dead.queue, &dead.dying.stored);
     }
 
-    /// A dead letter has no target: it is dropped, or kept by its queue for another try.
+    /// A dead letter is not at all of its targets: it is dropped, or kept by its queue for another try.
     fn not_delivered(&mut self, dead: DeadLetter, why: DropReason) {
         if dead.keep
             && let Some(queue) = self.queues.get_mut(&dead.queue)
         {
-            queue.undelivered.push_back((dead.stored, dead.reason));
+            queue.undelivered.push_back(dead.dying);
             self.arm_dead_letters(dead.queue);
             return;
         }
-        self.forget(dead.queue, &dead.stored);
-        self.dropped(dead.vhost, &dead.queue_name, why, &dead.stored.message);
+        self.forget(dead.queue, &dead.dying.stored);
+        self.dropped(dead.vhost, &dead.queue_name, why, &dead.dying.stored.message);
     }
 
-    /// Tries again to route what found no target before.
+    /// Tries again to route what a target is missing for.
     pub(super) fn retry_dead_letters(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         let waiting = std::mem::take(&mut queue.undelivered);
-        for (stored, reason) in waiting {
-            self.die(id, stored, reason);
+        for dying in waiting {
+            self.send_off(id, dying);
         }
     }
 

@@ -7,7 +7,6 @@ use super::events::{DropReason, EventKind};
 use super::exchange::Destination;
 use super::failure::{Failure, Scope};
 use super::queue::settings::{QueueKind, Settings};
-use super::reason::Reason;
 use super::settle::Cause;
 use super::time::Timestamp;
 use super::{At, Broker, Change, ConnectionId, ConsumerId, QueueId, VHostId};
@@ -286,9 +285,7 @@ impl Broker {
         // 3.10 leaves dead letters that wait for their target.
         if !version.is_3_10() {
             count += queue.undelivered.len();
-            purged.extend(
-                std::mem::take(&mut queue.undelivered).into_iter().map(|(stored, _): (_, Reason)| stored),
-            );
+            purged.extend(std::mem::take(&mut queue.undelivered).into_iter().map(|dying| dying.stored));
         }
         let (vhost, name) = (queue.vhost, queue.name.clone());
         for stored in purged {

@@ -13,8 +13,8 @@ use self::consumers::Consumers;
 use self::flow::{Fill, Flow};
 use self::ready::{Ready, Return, Stored};
 use self::settings::{Overflow, QueueKind, Settings};
+use super::dead_letter::Dying;
 use super::message::Message;
-use super::reason::Reason;
 use super::time::Timestamp;
 use super::{ConnectionId, ConsumerId, QueueId, VHostId, Version};
 
@@ -45,7 +45,7 @@ pub(crate) struct Queue {
     /// Given back, and not to be delivered again before their time (4.3).
     pub(crate) delayed: BTreeMap<(Timestamp, u64), Stored>,
     /// Dead letters that found no target, in a queue that keeps them.
-    pub(crate) undelivered: VecDeque<(Stored, Reason)>,
+    pub(crate) undelivered: VecDeque<Dying>,
     /// Dead letters on their way, of a queue that keeps them until they arrived.
     pub(crate) leaving: Leaving,
 
@@ -161,7 +161,7 @@ impl Queue {
         let length = self.ready.len() + self.delayed.len() + self.undelivered.len() + self.leaving.messages;
         let mut bytes = 0;
         if self.settings.max_length_bytes.is_some() {
-            let elsewhere = self.delayed.values().chain(self.undelivered.iter().map(|(stored, _)| stored));
+            let elsewhere = self.delayed.values().chain(self.undelivered.iter().map(|dying| &dying.stored));
             bytes =
                 self.ready.bytes() + self.leaving.bytes + elsewhere.map(|stored| stored.size).sum::<u64>();
         }

@@ -143,6 +143,35 @@ fn at_least_once_waits_for_a_full_target_too() {
 }
 
 #[test]
+fn at_least_once_tries_again_only_where_it_was_refused() {
+    for (version, unbound) in BOTH.into_iter().flat_map(|version| [(version, false), (version, true)]) {
+        let mut world = World::new(version);
+        let who = world.client();
+        world.declare_exchange(who, "dlx", "fanout", Table::new());
+        world.declare(who, "work", kept_until_in("").with("x-dead-letter-exchange", "dlx"));
+        world.declare(who, "free", of(QueueKind::Classic));
+        let limit = Table::new().with("x-max-length", 1_i32).with("x-overflow", "reject-publish");
+        world.declare(who, "full", limit);
+        for target in ["free", "full"] {
+            world.bind(who, target, "dlx", "");
+        }
+        world.publish(who, "full", "filler");
+        world.publish(who, "work", "x");
+        let got = world.get(who, "work").expect("a message");
+        world.reject(who, got.tag, false);
+        assert_eq!((world.ready("free"), world.counts("work").dead_letters), (1, 1));
+        world.take(who, "full");
+        if unbound {
+            let unbind = queue::Unbind { queue: short("full"), exchange: short("dlx"), ..Default::default() };
+            world.send(who, 1, unbind);
+        }
+        world.advance(180_000);
+        let counts = (world.ready("free"), world.ready("full"), world.counts("work").dead_letters);
+        assert_eq!(counts, (1, usize::from(!unbound), 0));
+    }
+}
+
+#[test]
 fn with_drop_head_at_least_once_becomes_at_most_once() {
     let mut world = World::new(Version::V4_3);
     let who = world.client();
