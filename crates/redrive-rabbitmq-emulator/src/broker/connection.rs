@@ -190,6 +190,8 @@ pub(crate) struct Unacked {
     pub(crate) stored: Stored,
     /// `None`: it was asked for by `basic.get`.
     pub(crate) consumer: Option<ConsumerId>,
+    /// The consumer may be gone. Empty for `basic.get`.
+    pub(crate) consumer_tag: ShortStr,
     pub(crate) delivered: Timestamp,
 }
 

@@ -185,9 +185,16 @@ impl Broker {
             queue.unacked += 1;
             let timeout = consumer.timeout.or(queue.settings.consumer_timeout);
             let kind = queue.kind;
-            channel
-                .unacked
-                .insert(tag, Unacked { queue: queue_id, stored, consumer: Some(id), delivered: now });
+            channel.unacked.insert(
+                tag,
+                Unacked {
+                    queue: queue_id,
+                    stored,
+                    consumer: Some(id),
+                    consumer_tag: consumer.tag.clone(),
+                    delivered: now,
+                },
+            );
             self.arm_timeout(at, kind, timeout);
         }
         self.touch(at.connection);

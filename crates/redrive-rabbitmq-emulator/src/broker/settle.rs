@@ -73,7 +73,7 @@ impl Broker {
     }
 
     pub(super) fn apply_settlement(&mut self, at: At, how: Settling, settled: Vec<(u64, Unacked)>) {
-        for (_, unacked) in settled {
+        for (_, unacked) in by_consumer(settled) {
             self.release(at, &unacked);
             let Unacked { queue, stored, consumer, .. } = unacked;
             match how {
@@ -204,6 +204,14 @@ impl Broker {
             self.give_back(unacked.queue, unacked.stored, cause, unacked.consumer);
         }
     }
+}
+
+/// Orders what is settled at once: queue by queue, first what `basic.get` took, then by the tags of the consumers.
+pub(super) fn by_consumer(mut settled: Vec<(u64, Unacked)>) -> Vec<(u64, Unacked)> {
+    settled.sort_by(|(_, one), (_, other)| {
+        (one.queue, &one.consumer_tag).cmp(&(other.queue, &other.consumer_tag))
+    });
+    settled
 }
 
 fn unknown_tag(tag: u64) -> Failure {

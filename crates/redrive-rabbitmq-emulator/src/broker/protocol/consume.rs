@@ -206,7 +206,16 @@ impl Broker {
         if get.no_ack {
             self.forget(id, &stored);
         } else {
-            channel.unacked.insert(tag, Unacked { queue: id, stored, consumer: None, delivered: now });
+            channel.unacked.insert(
+                tag,
+                Unacked {
+                    queue: id,
+                    stored,
+                    consumer: None,
+                    consumer_tag: ShortStr::default(),
+                    delivered: now,
+                },
+            );
             if version.is_3_10() {
                 self.arm_timeout(at, kind, None);
             }

@@ -222,6 +222,40 @@ fn a_single_active_consumer_that_gives_back_keeps_its_turn() {
 }
 
 #[test]
+fn what_is_settled_at_once_goes_back_consumer_by_consumer() {
+    for (version, kind) in combinations() {
+        for (at_once, requeue) in [(true, true), (true, false), (false, false)] {
+            let mut world = World::new(version);
+            let who = world.client();
+            world.declare(who, "dead", of(kind));
+            world.declare(who, "work", dead_to(kind, "dead"));
+            world.prefetch(who, 1);
+            for (consumer, body) in [("b", "1"), ("a", "2")] {
+                world.consume(who, "work", consumer);
+                world.publish(who, "work", body);
+                assert_eq!(world.bodies(who), [body]);
+            }
+            world.publish(who, "work", "3");
+            world.get(who, "work").expect("the third");
+            for consumer in ["a", "b"] {
+                world.send(who, 1, basic::Cancel { consumer_tag: short(consumer), no_wait: true });
+            }
+            if at_once {
+                world.send(who, 1, basic::Nack { delivery_tag: 0, multiple: true, requeue });
+            } else {
+                (1..=3).for_each(|tag| world.nack(who, tag, requeue));
+            }
+            let now_in = if requeue { "work" } else { "dead" };
+            let order: Vec<_> = (0..3).filter_map(|_| world.take(who, now_in)).map(|got| got.body).collect();
+            // What is given back to a classic queue is where it was.
+            let is_kept = !at_once || requeue && kind == QueueKind::Classic;
+            let expected = if is_kept { ["1", "2", "3"] } else { ["3", "2", "1"] };
+            assert_eq!(order, expected, "{version:?} {kind:?} at once: {at_once}");
+        }
+    }
+}
+
+#[test]
 fn a_get_from_a_quorum_queue_with_one_active_consumer_is_refused() {
     for version in BOTH {
         let (mut world, who) =
