@@ -111,6 +111,7 @@ macro_rules! __with_clauses {
             opening_after_close_is_refused
             open_refuses_needs_that_it_cannot_meet
             system_and_queue_have_names
+            a_preflight_changes_nothing
             the_longest_hop_covers_the_waits_asked_for
             the_clock_goes_forward
             shelves_count

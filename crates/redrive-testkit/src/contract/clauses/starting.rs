@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Needs, OpenError, Settlement, Signals, Transport, TransportErrorKind};
+use redrive_core::{Needs, OpenError, Settlement, Severity, Signals, Transport, TransportErrorKind};
 
 use crate::contract::case::Case;
 use crate::contract::harness::Harness;
@@ -86,6 +86,36 @@ pub async fn system_and_queue_have_names<H: Harness>(case: &Case<H>) {
     assert!(!transport.facts().system.is_empty() && !transport.queue().is_empty());
     case.publish_ids(&["a"]).await;
     assert_eq!(case.complete_next(&transport).await.queue(), transport.queue());
+}
+
+/// A preflight changes nothing, however often it is asked: what waits in the queue is still delivered for the first time. It refuses nothing
+/// that opening accepts, and a transport that compares itself with the broker finds the facts that opening returns.
+pub async fn a_preflight_changes_nothing<H: Harness>(case: &Case<H>) {
+    // The first transport only makes sure that the queue exists.
+    case.started_with(needs()).await.close().await;
+    case.publish_ids(&["a"]).await;
+    let unopened = case.unopened().await;
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        let outline = unopened.preflight(&needs()).await;
+        let outline = outline.unwrap_or_else(|error| panic!("`preflight` fails: {error}"));
+        let refused = outline.findings.iter().find(|finding| finding.severity == Severity::Refused);
+        assert!(refused.is_none(), "`preflight` refuses what `open` accepts: {refused:?}");
+        found.push(outline.facts);
+    }
+    let transport = case.started_with(needs()).await;
+    let received = case.next_is(&transport, "a").await;
+    assert_eq!(received.delivery.broker_delivery_count(), 1, "the preflight took the message");
+    case.settle(&transport, received.receipt, Settlement::Complete).await;
+    case.nothing_is_left(&transport).await;
+    assert_eq!(
+        found[0].system,
+        unopened.outline(&needs()).facts.system,
+        "left: `preflight`, right: `outline`"
+    );
+    if found[0].system == transport.facts().system {
+        assert_eq!(found, [transport.facts(), transport.facts()], "left: `preflight`, right: `open`");
+    }
 }
 
 /// Before the first limit is set nothing is received: `receive` returns at once that there is none to come. From the first limit
