@@ -6,6 +6,7 @@ use redrive_amqp091::{ShortStr, Table, Value};
 
 use super::events::{DropReason, EventKind, MessageView};
 use super::message::{Counts, Message, header_keys};
+use super::queue::dying::Dying;
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
 use super::reason::Reason;
@@ -23,15 +24,6 @@ pub(crate) struct DeadLetter {
     pub(crate) dying: Dying,
     /// The queue keeps it until it arrived.
     pub(crate) keep: bool,
-}
-
-/// A message that leaves a queue for good.
-#[derive(Debug)]
-pub(crate) struct Dying {
-    pub(crate) stored: Stored,
-    reason: Reason,
-    /// The queues that took it before, while another one refused it.
-    taken_by: Vec<QueueId>,
 }
 
 const X_DEATH: &str = "x-death";

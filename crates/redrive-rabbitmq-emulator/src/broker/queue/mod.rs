@@ -1,6 +1,7 @@
 //! A queue: what is ready, who consumes, and what is to happen when.
 
 pub(crate) mod consumers;
+pub(crate) mod dying;
 pub(crate) mod flow;
 pub(crate) mod ready;
 pub(crate) mod settings;
@@ -10,10 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 use redrive_amqp091::{ShortStr, Table};
 
 use self::consumers::Consumers;
+use self::dying::Dying;
 use self::flow::{Fill, Flow};
 use self::ready::{Ready, Return, Stored};
 use self::settings::{Overflow, QueueKind, Settings};
-use super::dead_letter::Dying;
 use super::message::Message;
 use super::time::Timestamp;
 use super::{ConnectionId, ConsumerId, QueueId, VHostId, Version};
