@@ -303,6 +303,8 @@ impl Client {
                 let (code, text) = (reader.short()?, reader.short_text()?);
                 Event::ConnectionClosed { code, text, method: (reader.short()?, reader.short()?) }
             }
+            // It closed the channel too, at the same time.
+            (20, 41) => return Ok(()),
             other => bail!("the broker sent {other:?} on channel {channel}, which nobody waits for"),
         };
         self.events.push_back(event);
