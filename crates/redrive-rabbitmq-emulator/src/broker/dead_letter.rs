@@ -26,6 +26,11 @@ pub(crate) struct DeadLetter {
     pub(crate) keep: bool,
 }
 
+/// More deaths of one message without time passing make a long chain.
+const SHORT_CHAIN: u32 = 16;
+/// So many deaths in long chains are still carried out.
+const MOST_IN_LONG_CHAINS: u32 = 10_000;
+
 const X_DEATH: &str = "x-death";
 
 impl Broker {
@@ -79,6 +84,13 @@ impl Broker {
             },
             version,
         );
+        if message.deaths_then > SHORT_CHAIN {
+            self.deaths_in_long_chains += 1;
+            if self.deaths_in_long_chains > MOST_IN_LONG_CHAINS {
+                self.forget(dead.queue, &dead.dying.stored);
+                return self.dropped(dead.vhost, &dead.queue_name, DropReason::Endless, &message);
+            }
+        }
         let Some(routed) = self.route(dead.vhost, &dead.exchange, &message) else {
             return self.not_delivered(dead, DropReason::NoDeadLetterExchange);
         };
@@ -227,6 +239,8 @@ fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
     dead.died = true;
     dead.published_size = message.published_size;
     dead.carried = carried;
+    dead.deaths_then = if message.died_at == Some(death.at) { message.deaths_then + 1 } else { 1 };
+    dead.died_at = Some(death.at);
     dead
 }
 

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use redrive_amqp091::{DecodeError, Properties, RawTable, ShortStr, Table, Value};
 
+use super::time::Timestamp;
+
 /// What all copies of a message share. The properties stay encoded: most deliveries pass them on as they came.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Message {
@@ -26,6 +28,9 @@ pub(crate) struct Message {
     pub(crate) published_size: usize,
     /// Counts that travel with a dead letter from one quorum queue into the next (4.3).
     pub(crate) carried: Counts,
+    /// When it died last, and how often at that very time.
+    pub(crate) died_at: Option<Timestamp>,
+    pub(crate) deaths_then: u32,
 }
 
 /// How often a message was given back.
@@ -63,6 +68,8 @@ impl Message {
             body,
             died: false,
             carried: Counts::default(),
+            died_at: None,
+            deaths_then: 0,
         }
     }
 

@@ -100,6 +100,8 @@ pub(crate) struct Broker {
     dirty: VecDeque<QueueId>,
     /// Dead letters to route: in a list, because one may cause the next.
     dead: VecDeque<dead_letter::DeadLetter>,
+    /// Since the pump began.
+    deaths_in_long_chains: u32,
     /// Connections with output, each once.
     touched: Vec<ConnectionId>,
     events: Events,
@@ -138,6 +140,7 @@ impl Broker {
             due: BTreeSet::new(),
             dirty: VecDeque::new(),
             dead: VecDeque::new(),
+            deaths_in_long_chains: 0,
             touched: Vec::new(),
             events,
             changes: None,
@@ -173,6 +176,7 @@ impl Broker {
 
     /// Serves queues and routes dead letters until nothing is left to do.
     fn pump(&mut self) {
+        self.deaths_in_long_chains = 0;
         loop {
             // A queue delivers what it has before its dead letters arrive anywhere, and be it in the same queue.
             if let Some(queue) = self.dirty.pop_front() {

@@ -24,6 +24,23 @@ fn a_cycle_without_a_rejection_is_dropped() {
     }
 }
 
+#[test]
+fn what_would_go_round_for_ever_is_dropped() {
+    for kind in [QueueKind::Classic, QueueKind::Quorum] {
+        // On 3.10 a rejection that the publisher forged stays between the deaths in the two queues, and hides the cycle.
+        let mut world = World::new(Version::V3_10);
+        let who = world.client();
+        let full = |target: &str| dead_to(kind, target).with("x-max-length", 0_i32);
+        world.declare(who, "one", full("other"));
+        world.declare(who, "other", full("one"));
+        let entry = Table::new().with("count", 1_i64).with("reason", "rejected").with("queue", "elsewhere");
+        let forged = with_headers(Table::new().with("x-death", vec![Value::Table(entry)]));
+        world.publish_with(who, "", "one", "x", forged);
+        let dropped: Vec<_> = world.dropped().into_iter().map(|(_, reason)| reason).collect();
+        assert_eq!(dropped, [DropReason::Endless], "{kind:?}");
+    }
+}
+
 /// A quorum queue that keeps its dead letters until they arrived there.
 fn kept_until_in(target: &str) -> Table {
     let arguments = dead_to(QueueKind::Quorum, target);
