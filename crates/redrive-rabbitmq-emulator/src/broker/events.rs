@@ -56,7 +56,7 @@ pub enum DropReason {
     DeadLetterUnroutable,
     /// It would reach a queue again that it died in, without a rejection in between.
     Cycle,
-    /// It goes round and round without time passing. RabbitMQ 3.10.8 was seen to go on, with a full core and more and more memory.
+    /// It goes round and round without time passing. RabbitMQ 3.10.8 was seen to go on, and to answer nobody.
     Endless,
     /// The target of the dead letter refused it.
     DeadLetterRefused,
