@@ -93,20 +93,12 @@ impl Harness for Rabbit {
     type Bench = Queue;
 
     async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
-        let (url, emulator) = match self.on {
-            On::RabbitMq => (redrive_brokers::broker(self.version).url.clone(), None),
-            On::Emulator => {
-                let version = match self.version {
-                    Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,
-                    Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
-                };
-                let emulator = Emulator::builder().version(version).start().await?;
-                // Where lapin learns the frame size from the broker only, it clears 8 MiB for each connection.
-                (format!("{}?frame_max=131072", emulator.url()), Some(Arc::new(emulator)))
-            }
+        let (emulator, url) = match self.on {
+            On::RabbitMq => common::rabbitmq(self.version).await,
+            On::Emulator => common::emulator(self.version).await,
         };
         let scene = Scene::new(&url, clause, self.queue_type).await;
-        Queue::new(scene, self.delay, self.way, None, emulator).await
+        Queue::new(scene, self.delay, self.way, None, emulator.map(Arc::new)).await
     }
 
     fn missing_queue(&self) -> Option<&'static str> {
@@ -408,10 +400,19 @@ mod v4_3 {
     }
 }
 
-/// As both versions of RabbitMQ.
+/// As both versions of RabbitMQ. The files are about what the contract does not ask and RabbitMQ's semantics decide.
 mod emulator {
     mod closing;
     mod hour;
+    mod modes;
+    mod preflight;
+    mod publishing;
+    mod settling;
+    mod sharing;
+    mod shelves;
+    mod starting;
+    mod story;
+    mod subscribing;
 
     mod as_3_10 {
         use super::super::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Scene, message, needs, next, publish};
+use crate::common::{self, Scene, message, needs, next, publish, settles};
 use crate::fault_proxy::FaultProxy;
 use redrive_brokers::Proxy;
 use redrive_core::{Consumer, Delivery, Event, Settlement, Signals, Suspects, Transport, TransportErrorKind};
@@ -23,6 +23,7 @@ crate::tests!(
     acknowledgements_that_wait_when_the_connection_is_cut_are_made_good,
     acknowledgements_that_wait_are_sent_before_the_end,
     a_burst_of_settlements_just_before_the_end_is_taken_in,
+    a_delivery_that_is_held_too_long_is_taken_back,
 );
 
 async fn a_broker_that_gives_up_a_declaration_is_asked_again(scene: Scene) {
@@ -383,4 +384,37 @@ async fn a_burst_of_settlements_just_before_the_end_is_taken_in(scene: Scene) {
     assert_eq!(next(&transport).await.delivery.id(), "last");
     transport.close().await;
     scene.tidy_up(&needs).await;
+}
+
+async fn a_delivery_that_is_held_too_long_is_taken_back(scene: Scene) {
+    let needs = needs(&[100], 1);
+    let limit = Duration::from_secs(2);
+    let transport = scene.options().consumer_timeout(limit).connect(&scene.url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    let facts = transport.facts();
+    let counts_acquired = !facts.counting.releases;
+    let by_request = scene.queue_type == QueueType::Quorum && counts_acquired;
+    let never = scene.queue_type == QueueType::Classic && is_4_3(&scene);
+    assert_eq!(facts.limits.hold, (!never).then_some(limit));
+    // Elsewhere it is only what the broker is said to be configured with.
+    if by_request {
+        publish(&transport, message("a")).await;
+        let held = next(&transport).await;
+        // On a machine that stands still it may be held too long once more.
+        loop {
+            let again = next(&transport).await;
+            assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
+            assert_eq!(again.delivery.broker_delivery_count(), 1, "nor a delivery");
+            if settles(&transport, again.receipt, Settlement::Complete).await {
+                break;
+            }
+        }
+        drop(held);
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+fn is_4_3(scene: &Scene) -> bool {
+    redrive_brokers::shared_url(redrive_brokers::Version::V4_3).is_some_and(|url| url == scene.url)
 }

@@ -1,4 +1,5 @@
-//! The transport on real brokers: what the contract suite does not ask.
+//! The transport on real brokers, where the contract suite does not ask and the emulator is not enough: existing set-ups, lost
+//! connections, nodes that are set up or killed for a test.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,19 +11,11 @@ mod documented;
 mod interruptions;
 #[cfg(feature = "management")]
 mod management;
-mod modes;
 mod native;
 mod oauth;
-mod preflight;
-mod publishing;
 mod refusing;
 mod replaced;
 mod restarts;
-mod settling;
 mod sharing;
-mod shelves;
-mod starting;
-mod story;
-mod subscribing;
 mod tls;
 mod transfer;

@@ -1,10 +1,12 @@
-//! A queue that refuses copies for a while.
+//! What the broker refuses: copies for a while, or one message among others.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::common::{Scene, message, needs, started, tidy_up, with_short_wait};
-use redrive_brokers::{Version, node_in_turn};
-use redrive_core::{Transport, TransportErrorKind};
+use crate::common::{Scene, message, needs, next, settle, show_logs, started, tidy_up, with_short_wait};
+use futures::future::join_all;
+use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_core::{Message, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq};
 use redrive_testkit::contract::{Started, eventually};
 
@@ -15,7 +17,7 @@ async fn what_was_refused_is_stored_once_the_policy_is_gone(version: Version) {
         let scene = Scene::new(&node.url(), "refusing", queue_type).await;
         let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
         // Several channels.
-        let refused = async || futures::future::join_all((0..300).map(|_| stores(&transport, &scene))).await;
+        let refused = async || join_all((0..300).map(|_| stores(&transport, &scene))).await;
         assert!(refused().await.contains(&true));
         let name = scene.dead_letters();
         let pattern = format!("^{name}$");
@@ -43,6 +45,39 @@ async fn stores(transport: &Started<RabbitMq>, scene: &Scene) -> bool {
             false
         }
     }
+}
+
+/// RabbitMQ closes the channel over a message that is too large, and all that are on their way on it have no answer. They
+/// get one, and the culprit is told from them. On a node of its own, where a message that goes with others is too large.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v4_3_one_that_closes_the_channel_takes_nobody_with_it() {
+    const MESSAGES: usize = 50;
+    const CULPRIT: usize = 20;
+    show_logs();
+    let node = Node::start_async(Version::V4_3, &["max_message_size = 10000"]).await.expect("a node");
+    let transport = RabbitMq::connect(&node.url(), "orders").await.expect("connected");
+    let transport = Started::open(transport, &needs(&[100], 200)).await.expect("started");
+    let published = join_all((0..MESSAGES).map(|n| {
+        let body = if n == CULPRIT { vec![b'x'; 20_000] } else { b"small".to_vec() };
+        transport.publish(Message::new(body).with_id(format!("m{n}")))
+    }));
+    for (n, outcome) in published.await.into_iter().enumerate() {
+        match outcome {
+            Ok(()) => assert_ne!(n, CULPRIT),
+            Err(error) => {
+                assert_eq!(n, CULPRIT, "{error}");
+                assert_eq!(error.kind(), TransportErrorKind::TooLarge, "{error}");
+            }
+        }
+    }
+    let mut arrived = BTreeSet::new();
+    while arrived.len() < MESSAGES - 1 {
+        let hand = next(&transport).await;
+        arrived.insert(hand.delivery.id().to_owned());
+        settle(&transport, hand.receipt, Settlement::Complete).await;
+    }
+    assert!(!arrived.contains(&format!("m{CULPRIT}")));
+    transport.close().await;
 }
 
 mod v3_10 {

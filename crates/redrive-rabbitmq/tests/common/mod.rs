@@ -9,11 +9,13 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
+use redrive_brokers::Version;
 use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Settlement,
     Transport, TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
+use redrive_rabbitmq_emulator::Emulator;
 use redrive_testkit::contract::{Started, eventually, found};
 use tokio::sync::Mutex;
 
@@ -258,25 +260,51 @@ pub fn message(id: impl Into<String>) -> Message {
     Message::new("body").with_id(id)
 }
 
-/// Makes the tests of a file for {3.10, 4.3} × {classic, quorum}: `tests!(one, two)` expects `async fn one(scene: Scene)`.
+/// Returns the URL of the shared RabbitMQ of this version, and no emulator.
+pub async fn rabbitmq(version: Version) -> (Option<Emulator>, String) {
+    (None, redrive_brokers::broker(version).url)
+}
+
+/// Starts an emulator of this version and returns it with its URL; or the URL of RabbitMQ itself, with
+/// `REDRIVE_TEST_ON_RABBITMQ=1`.
+pub async fn emulator(version: Version) -> (Option<Emulator>, String) {
+    if std::env::var("REDRIVE_TEST_ON_RABBITMQ").is_ok_and(|on| on == "1") {
+        return (None, redrive_brokers::broker(version).url);
+    }
+    let emulated = match version {
+        Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,
+        Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
+    };
+    let emulator = Emulator::builder().version(emulated).start().await.expect("started");
+    // Where lapin learns the frame size from the broker only, it clears 8 MiB for each connection.
+    let url = format!("{}?frame_max=131072", emulator.url());
+    (Some(emulator), url)
+}
+
+/// Makes the tests of a file for {3.10, 4.3} × {classic, quorum}: `tests!(one, two)` expects `async fn one(scene: Scene)`, and runs it on
+/// RabbitMQ itself, `tests!(emulator: one, two)` on the emulator.
 #[macro_export]
 macro_rules! tests {
-    ($($test:ident),* $(,)?) => {
-        $crate::tests! { @version v3_10 V3_10 $($test)* }
-        $crate::tests! { @version v4_3 V4_3 $($test)* }
+    (emulator: $($test:ident),* $(,)?) => {
+        $crate::tests! { @version as_3_10 emulator V3_10 $($test)* }
+        $crate::tests! { @version as_4_3 emulator V4_3 $($test)* }
     };
-    (@version $module:ident $version:ident $($test:ident)*) => {
+    ($($test:ident),* $(,)?) => {
+        $crate::tests! { @version v3_10 rabbitmq V3_10 $($test)* }
+        $crate::tests! { @version v4_3 rabbitmq V4_3 $($test)* }
+    };
+    (@version $module:ident $on:ident $version:ident $($test:ident)*) => {
         mod $module {
-            mod classic { $( $crate::tests! { @test $test $version Classic } )* }
-            mod quorum { $( $crate::tests! { @test $test $version Quorum } )* }
+            mod classic { $( $crate::tests! { @test $test $on $version Classic } )* }
+            mod quorum { $( $crate::tests! { @test $test $on $version Quorum } )* }
         }
     };
-    (@test $test:ident $version:ident $queue_type:ident) => {
+    (@test $test:ident $on:ident $version:ident $queue_type:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
-            let broker = redrive_brokers::broker(redrive_brokers::Version::$version);
+            let (_emulator, url) = $crate::common::$on(redrive_brokers::Version::$version).await;
             let queue_type = redrive_rabbitmq::QueueType::$queue_type;
-            let scene = $crate::common::Scene::new(&broker.url, stringify!($test), queue_type).await;
+            let scene = $crate::common::Scene::new(&url, stringify!($test), queue_type).await;
             super::super::$test(scene).await;
         }
     };

@@ -9,6 +9,7 @@ use redrive_core::{
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
 crate::tests!(
+    emulator:
     what_is_missing_and_will_be_declared_is_noted,
     what_is_missing_and_will_not_be_declared_is_refused,
     exchanges_of_others_that_are_missing_are_refused,
@@ -165,7 +166,7 @@ mod by_a_stand_in {
 
     use super::*;
 
-    crate::tests!(other_arguments_policies_and_permissions_are_found);
+    crate::tests!(emulator: other_arguments_policies_and_permissions_are_found);
 
     pub(super) async fn other_arguments_policies_and_permissions_are_found(scene: Scene) {
         starts(scene.options(), &scene).await.expect("declared");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{ARRIVAL, Scene, message, needs, next, publish, retry, settle, settles};
+use crate::common::{ARRIVAL, Scene, message, needs, next, publish, retry, settle};
 use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
@@ -12,10 +12,10 @@ use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::Started;
 
 crate::tests!(
+    emulator:
     one_consumer_is_active_and_the_next_takes_over,
     the_consumer_with_priority_is_served_first,
     a_hop_keeps_what_it_can,
-    a_delivery_that_is_held_too_long_is_taken_back,
     more_is_held_where_much_is_worked_off,
     a_classic_queue_taken_for_a_quorum_queue_is_noticed,
 );
@@ -134,39 +134,6 @@ async fn a_hop_keeps_what_it_can(scene: Scene) {
     }
     transport.close().await;
     scene.tidy_up(&needs).await;
-}
-
-async fn a_delivery_that_is_held_too_long_is_taken_back(scene: Scene) {
-    let needs = needs(&[100], 1);
-    let limit = Duration::from_secs(2);
-    let transport = scene.options().consumer_timeout(limit).connect(&scene.url).await.expect("connected");
-    let transport = Started::open(transport, &needs).await.expect("started");
-    let facts = transport.facts();
-    let counts_acquired = !facts.counting.releases;
-    let by_request = scene.queue_type == QueueType::Quorum && counts_acquired;
-    let never = scene.queue_type == QueueType::Classic && is_4_3(&scene);
-    assert_eq!(facts.limits.hold, (!never).then_some(limit));
-    // Elsewhere it is only what the broker is said to be configured with.
-    if by_request {
-        publish(&transport, message("a")).await;
-        let held = next(&transport).await;
-        // On a machine that stands still it may be held too long once more.
-        loop {
-            let again = next(&transport).await;
-            assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
-            assert_eq!(again.delivery.broker_delivery_count(), 1, "nor a delivery");
-            if settles(&transport, again.receipt, Settlement::Complete).await {
-                break;
-            }
-        }
-        drop(held);
-    }
-    transport.close().await;
-    scene.tidy_up(&needs).await;
-}
-
-fn is_4_3(scene: &Scene) -> bool {
-    redrive_brokers::shared_url(redrive_brokers::Version::V4_3).is_some_and(|url| url == scene.url)
 }
 
 async fn complete(transport: &Started<RabbitMq>, id: &str) {

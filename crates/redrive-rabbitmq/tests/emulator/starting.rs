@@ -13,6 +13,7 @@ use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::Started;
 
 crate::tests!(
+    emulator:
     a_wrong_password_is_refused_at_once,
     a_queue_with_other_arguments_is_refused,
     all_missing_queues_are_named_with_their_arguments,

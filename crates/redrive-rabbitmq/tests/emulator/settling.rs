@@ -10,10 +10,11 @@ use lapin::ExchangeKind;
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
 use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
-use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
+use redrive_rabbitmq::{QueueType, Topology};
 use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
+    emulator:
     a_returned_copy_is_never_taken_for_a_stored_one,
     what_comes_back_in_a_full_pipeline_is_never_taken_for_stored,
     a_delay_queue_that_was_deleted_is_declared_again,
@@ -387,39 +388,4 @@ async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
     }
     transport.close().await;
     scene.tidy_up(&needs).await;
-}
-
-/// RabbitMQ closes the channel over a message that is too large, and all that are on their way on it have no answer. They
-/// get one, and the culprit is told from them. On a node of its own, where a message that goes with others is too large.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn v4_3_one_that_closes_the_channel_takes_nobody_with_it() {
-    const MESSAGES: usize = 50;
-    const CULPRIT: usize = 20;
-    common::show_logs();
-    let version = redrive_brokers::Version::V4_3;
-    let node =
-        redrive_brokers::Node::start_async(version, &["max_message_size = 10000"]).await.expect("a node");
-    let transport = RabbitMq::connect(&node.url(), "orders").await.expect("connected");
-    let transport = Started::open(transport, &needs(&[THERE], 200)).await.expect("started");
-    let published = join_all((0..MESSAGES).map(|n| {
-        let body = if n == CULPRIT { vec![b'x'; 20_000] } else { b"small".to_vec() };
-        transport.publish(Message::new(body).with_id(format!("m{n}")))
-    }));
-    for (n, outcome) in published.await.into_iter().enumerate() {
-        match outcome {
-            Ok(()) => assert_ne!(n, CULPRIT),
-            Err(error) => {
-                assert_eq!(n, CULPRIT, "{error}");
-                assert_eq!(error.kind(), TransportErrorKind::TooLarge, "{error}");
-            }
-        }
-    }
-    let mut arrived = BTreeSet::new();
-    while arrived.len() < MESSAGES - 1 {
-        let hand = next(&transport).await;
-        arrived.insert(hand.delivery.id().to_owned());
-        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
-    }
-    assert!(!arrived.contains(&format!("m{CULPRIT}")));
-    transport.close().await;
 }

@@ -12,7 +12,7 @@ use redrive_core::{
 use redrive_rabbitmq::Topology;
 use redrive_testkit::contract::eventually;
 
-crate::tests!(what_waits_carries_few_headers, a_story_of_a_later_version_is_set_aside_with_its_message);
+crate::tests!(emulator: what_waits_carries_few_headers, a_story_of_a_later_version_is_set_aside_with_its_message);
 
 const WAIT: Duration = Duration::from_secs(60);
 

@@ -20,6 +20,7 @@ use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::Notify;
 
 crate::tests!(
+    emulator:
     a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable,
     what_cannot_be_copied_stays_and_the_others_are_moved,
     no_header_names_the_queue_of_a_redrive,

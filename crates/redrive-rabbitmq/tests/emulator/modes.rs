@@ -17,6 +17,7 @@ use redrive_rabbitmq::{QueueType, SingleQueue, Staged, Topology};
 use redrive_testkit::contract::{Started, eventually};
 
 crate::tests!(
+    emulator:
     single_queue_goes_on_from_what_another_consumer_counted,
     single_queue_takes_over_what_is_declared_already,
     single_queue_waits_in_line_and_says_so,

@@ -10,6 +10,7 @@ use redrive_rabbitmq::{Staged, Topology};
 use redrive_testkit::contract::{Started, eventually};
 
 crate::tests!(
+    emulator:
     a_publisher_declares_no_delay_queues,
     an_expired_message_is_on_its_shelf_before_any_consumer_has_started,
     before_the_start_a_delay_that_the_options_name_works,
