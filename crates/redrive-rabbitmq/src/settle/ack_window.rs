@@ -116,37 +116,38 @@ impl AckWindow {
             || self.states.iter().take(count).any(|state| *state == State::Unsettled)
     }
 
-    /// Sends acknowledgements after [`Due::Now`]: a multiple one for all up to the first unsettled delivery. Sends single ones for
-    /// those behind it only if the maximum number waits there.
-    pub(crate) fn send_due(&mut self, send: impl FnMut(Ack)) {
-        self.send(self.most, send);
+    /// Takes the acknowledgements to send after [`Due::Now`], in order: a multiple one for all up to the first unsettled delivery;
+    /// single ones for those behind it only if the maximum number waits there.
+    #[must_use]
+    pub(crate) fn take_due(&mut self) -> Vec<Ack> {
+        self.take(self.most)
     }
 
-    /// Sends all waiting acknowledgements.
-    pub(crate) fn flush(&mut self, send: impl FnMut(Ack)) {
-        self.send(1, send);
+    /// Takes all waiting acknowledgements, to be sent in order.
+    #[must_use]
+    pub(crate) fn take_all(&mut self) -> Vec<Ack> {
+        self.take(1)
     }
 
-    fn send(&mut self, too_many: usize, mut send: impl FnMut(Ack)) {
+    fn take(&mut self, too_many: usize) -> Vec<Ack> {
         // Before any that passes them: two acknowledgements of one delivery would end the channel.
-        for tag in self.late.drain(..) {
-            send(Ack { tag, multiple: false });
-        }
+        let mut acks: Vec<_> = self.late.drain(..).map(|tag| Ack { tag, multiple: false }).collect();
         if self.slow.is_empty() {
-            self.send_front(&mut send);
+            acks.extend(self.take_front());
         }
         if self.due.len() >= too_many {
             for tag in std::mem::take(&mut self.due) {
                 if let Some(state) = self.state(tag) {
                     *state = State::Acknowledged;
-                    send(Ack { tag, multiple: false });
+                    acks.push(Ack { tag, multiple: false });
                 }
             }
         }
         self.trim();
+        acks
     }
 
-    fn send_front(&mut self, send: &mut impl FnMut(Ack)) {
+    fn take_front(&mut self) -> Option<Ack> {
         let (mut settled, mut last) = (0, 0);
         while let Some(state) = self.states.front().filter(|state| **state != State::Unsettled) {
             if *state == State::Settled {
@@ -155,10 +156,11 @@ impl AckWindow {
             self.states.pop_front();
             self.first += 1;
         }
-        if settled > 0 {
-            send(Ack { tag: last, multiple: settled > 1 });
-            self.due.retain(|tag| *tag >= self.first);
+        if settled == 0 {
+            return None;
         }
+        self.due.retain(|tag| *tag >= self.first);
+        Some(Ack { tag: last, multiple: settled > 1 })
     }
 
     /// Bounds the memory, however slow the slowest delivery is.

@@ -18,7 +18,11 @@ impl Channel {
         self.in_flight.insert(self.handed_out);
     }
 
-    fn take(&mut self, ack: Ack) {
+    fn take(&mut self, acks: Vec<Ack>) {
+        acks.into_iter().for_each(|ack| self.take_one(ack));
+    }
+
+    fn take_one(&mut self, ack: Ack) {
         assert!(
             self.in_flight.contains(&ack.tag),
             "{ack:?} is of no delivery in flight: the broker closes the channel"
@@ -32,18 +36,6 @@ impl Channel {
             self.acknowledged.push(tag);
         }
     }
-}
-
-fn all(window: &mut AckWindow) -> Vec<Ack> {
-    let mut acks = Vec::new();
-    window.flush(|ack| acks.push(ack));
-    acks
-}
-
-fn due(window: &mut AckWindow) -> Vec<Ack> {
-    let mut acks = Vec::new();
-    window.send_due(|ack| acks.push(ack));
-    acks
 }
 
 const fn one(tag: u64) -> Ack {
@@ -60,10 +52,10 @@ fn what_is_settled_in_order_is_told_immediate() {
     assert_eq!(window.settle(1), Due::WaitsFirst);
     assert_eq!(window.settle(3), Due::Waits);
     assert_eq!(window.settle(2), Due::Waits);
-    assert_eq!(all(&mut window), [up_to(3)]);
-    assert_eq!(all(&mut window), []);
+    assert_eq!(window.take_all(), [up_to(3)]);
+    assert_eq!(window.take_all(), []);
     assert_eq!(window.settle(4), Due::WaitsFirst);
-    assert_eq!(all(&mut window), [one(4)]);
+    assert_eq!(window.take_all(), [one(4)]);
 }
 
 #[test]
@@ -72,11 +64,11 @@ fn nothing_passes_one_that_is_in_flight() {
     for tag in [1, 2, 4, 5] {
         window.settle(tag);
     }
-    assert_eq!(all(&mut window), [up_to(2), one(4), one(5)]);
+    assert_eq!(window.take_all(), [up_to(2), one(4), one(5)]);
     window.settle(6);
     assert_eq!(window.settle(3), Due::Waits);
     // 4 and 5 are acknowledged; a later acknowledgement may pass them, but must not name them.
-    assert_eq!(all(&mut window), [up_to(6)]);
+    assert_eq!(window.take_all(), [up_to(6)]);
 }
 
 #[test]
@@ -85,10 +77,10 @@ fn one_that_was_given_back_is_never_named() {
     window.settle(1);
     window.settle(2);
     window.settled_otherwise(3);
-    assert_eq!(all(&mut window), [up_to(2)]);
+    assert_eq!(window.take_all(), [up_to(2)]);
     window.settled_otherwise(5);
     window.settle(4);
-    assert_eq!(all(&mut window), [one(4)]);
+    assert_eq!(window.take_all(), [one(4)]);
 }
 
 #[test]
@@ -108,10 +100,10 @@ fn those_behind_a_slow_one_wait_for_it_until_there_are_too_many() {
         window.settle(tag);
     }
     assert_eq!(window.settle(5), Due::Now);
-    assert_eq!(due(&mut window), [up_to(2)], "4 and 5 may still go with 3");
+    assert_eq!(window.take_due(), [up_to(2)], "4 and 5 may still go with 3");
     window.settle(6);
     assert_eq!(window.settle(7), Due::Now);
-    assert_eq!(due(&mut window), [one(4), one(5), one(6), one(7)]);
+    assert_eq!(window.take_due(), [one(4), one(5), one(6), one(7)]);
 }
 
 #[test]
@@ -121,18 +113,18 @@ fn a_very_slow_one_does_not_make_the_window_grow() {
     for tag in 1..=10_000 {
         channel.hand_out();
         if tag != 1 && window.settle(tag) == Due::Now {
-            window.send_due(|ack| channel.take(ack));
+            channel.take(window.take_due());
         }
         assert!(window.states.len() <= window.span + 1);
     }
     assert_eq!(channel.in_flight, BTreeSet::from([1]));
     window.settle(1);
-    window.flush(|ack| channel.take(ack));
+    channel.take(window.take_all());
     for tag in 10_001..=10_003 {
         channel.hand_out();
         window.settle(tag);
     }
-    assert_eq!(all(&mut window), [up_to(10_003)], "once it is done they go together again");
+    assert_eq!(window.take_all(), [up_to(10_003)], "once it is done they go together again");
 }
 
 #[derive(Clone, Debug)]
@@ -175,7 +167,7 @@ proptest! {
                     let tag = running.swap_remove(index.index(running.len()));
                     settled.insert(tag);
                     if window.settle(tag) == Due::Now {
-                        window.send_due(|ack| channel.take(ack));
+                        channel.take(window.take_due());
                     }
                 },
                 Step::GiveBack(index) => if !running.is_empty() {
@@ -185,7 +177,7 @@ proptest! {
                     window.settled_otherwise(tag);
                 },
                 Step::Timer => {
-                    window.flush(|ack| channel.take(ack));
+                    channel.take(window.take_all());
                     prop_assert!(channel.in_flight.iter().all(|tag| running.contains(tag)), "something waits on");
                 }
             }
@@ -193,7 +185,7 @@ proptest! {
             let waiting = settled.iter().filter(|tag| channel.in_flight.contains(tag)).count();
             prop_assert!(waiting <= usize::from(prefetch / 2).max(1), "the broker is starved");
         }
-        window.flush(|ack| channel.take(ack));
+        channel.take(window.take_all());
         prop_assert_eq!(&BTreeSet::from_iter(channel.acknowledged.iter().copied()), &settled);
         prop_assert_eq!(channel.acknowledged.len(), settled.len(), "acknowledged twice");
     }
@@ -209,6 +201,6 @@ fn it_knows_whether_something_is_in_flight() {
     assert!(window.has_in_flight(3));
     window.settle(2);
     assert!(!window.has_in_flight(3));
-    window.flush(|_| {});
+    let _ = window.take_all();
     assert!(!window.has_in_flight(3) && window.has_in_flight(4));
 }

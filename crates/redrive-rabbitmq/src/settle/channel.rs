@@ -139,7 +139,7 @@ impl DeliveryChannel {
     pub(crate) fn end(&self) {
         let mut window = self.window();
         // Earlier settlements may still arrive in time.
-        window.flush(|ack| drop(self.send(ack)));
+        let _ = self.send(&window.take_all());
         self.ended.store(true, Ordering::Release);
     }
 
@@ -150,7 +150,7 @@ impl DeliveryChannel {
 
     /// Sends the waiting acknowledgements.
     pub(crate) fn flush(&self) {
-        self.window().flush(|ack| drop(self.send(ack)));
+        let _ = self.send_all();
     }
 
     /// Waits until the broker had time to process the last settlements. Measures the broker's progress: a suspended machine would
@@ -204,16 +204,15 @@ impl DeliveryChannel {
         self.check()?;
         let due = window.settle(tag);
         fail_point(FailPoint::AckHandedOver);
-        let mut last = None;
         match due {
             Due::Waits => {}
             Due::WaitsFirst => self.waits.notify_one(),
-            Due::Now => window.send_due(|ack| last = Some(self.send(ack))),
+            Due::Now => return Ok(self.send(&window.take_due())),
         }
-        Ok(last)
+        Ok(None)
     }
 
-    /// Waits until an acknowledgement has left this process.
+    /// Waits until acknowledgements have left this process.
     pub(crate) async fn written(&self, sending: Sending<'_>) -> Result<(), TransportError> {
         let answer = while_open(&self.channel, sending).await;
         answer.map_err(|cause| error::lost(&cause).with_source(cause))?;
@@ -253,28 +252,37 @@ impl DeliveryChannel {
         })
     }
 
-    /// Passes an acknowledgement to the channel. The future is ready when it is written, and need not be awaited.
-    fn send(&self, Ack { tag, multiple }: Ack) -> Sending<'_> {
-        let sending = self.settle(tag, How::Ack { multiple });
-        self.note_sent();
-        fail_point(FailPoint::AckFlushed);
+    /// Sends all waiting acknowledgements.
+    fn send_all(&self) -> Option<Sending<'_>> {
+        let mut window = self.window();
+        self.send(&window.take_all())
+    }
+
+    /// Passes acknowledgements to the channel while the window is locked, in one write. The future is ready when they are written, and
+    /// need not be awaited; there is none without acknowledgements.
+    fn send(&self, acks: &[Ack]) -> Option<Sending<'_>> {
+        let settlements = acks.iter().map(|&Ack { tag, multiple }| (tag, How::Ack { multiple }));
+        let sending = match &self.own {
+            _ if acks.is_empty() => return None,
+            Some(own) => Some(write(own, settlements)),
+            None => settlements.map(|(tag, how)| self.through_lapin(tag, how)).last(),
+        };
+        for _ in acks {
+            self.note_sent();
+            fail_point(FailPoint::AckFlushed);
+        }
         sending
     }
 
     /// Passes a settlement to the connection at once. The future is ready when it is written, and need not be awaited.
-    fn settle(&self, delivery_tag: u64, how: How) -> Sending<'_> {
-        if let Some(own) = &self.own {
-            let method = match how {
-                How::Ack { multiple } => Basic::Ack(basic::Ack { delivery_tag, multiple }),
-                How::Nack { multiple, requeue } => {
-                    Basic::Nack(basic::Nack { delivery_tag, multiple, requeue })
-                }
-                How::Reject => Basic::Reject(basic::Reject { delivery_tag, requeue: true }),
-            };
-            let mut frame = BytesMut::new();
-            Method::Basic(method).write_frame(own.number(), &mut frame);
-            return own.write([frame.freeze()].into()).boxed();
+    fn settle(&self, tag: u64, how: How) -> Sending<'_> {
+        match &self.own {
+            Some(own) => write(own, [(tag, how)]),
+            None => self.through_lapin(tag, how),
         }
+    }
+
+    fn through_lapin(&self, delivery_tag: u64, how: How) -> Sending<'_> {
         let channel = &self.channel;
         let mut sending = match how {
             How::Ack { multiple } => channel.basic_ack(delivery_tag, BasicAckOptions { multiple }).boxed(),
@@ -350,17 +358,29 @@ enum How {
 
 type Sending<'a> = futures::future::BoxFuture<'a, lapin::Result<()>>;
 
+/// Passes settlements to the connection at once, in one write: a write for each costs client and broker a system call for each.
+fn write(own: &OwnChannel, settlements: impl IntoIterator<Item = (u64, How)>) -> Sending<'static> {
+    let mut frames = BytesMut::new();
+    for (delivery_tag, how) in settlements {
+        let method = match how {
+            How::Ack { multiple } => Basic::Ack(basic::Ack { delivery_tag, multiple }),
+            How::Nack { multiple, requeue } => Basic::Nack(basic::Nack { delivery_tag, multiple, requeue }),
+            How::Reject => Basic::Reject(basic::Reject { delivery_tag, requeue: true }),
+        };
+        Method::Basic(method).write_frame(own.number(), &mut frames);
+    }
+    own.write([frames.freeze()].into()).boxed()
+}
+
 /// Sends waiting acknowledgements once the first of them has waited for `within`, until the channel is dropped.
 async fn send_in_time(channel: Weak<DeliveryChannel>, waits: Arc<Notify>, within: Duration) {
     loop {
         waits.notified().await;
         tokio::time::sleep(within).await;
         let Some(channel) = channel.upgrade() else { return };
-        let mut last = None;
-        channel.window().flush(|ack| last = Some(channel.send(ack)));
-        if let Some(last) = last {
+        if let Some(sending) = channel.send_all() {
             // After an error the channel has ended, and unacknowledged deliveries are redelivered.
-            let _ = channel.written(last).await;
+            let _ = channel.written(sending).await;
         }
     }
 }
