@@ -31,7 +31,9 @@ impl Broker {
             // What a quorum queue refuses is not missed.
             failed |= refused == Some(QueueKind::Classic);
         }
+        // A queue hears of one after the other, and looks for consumers after each.
         for (how, settled) in transaction.settlements {
+            self.pump();
             self.apply_settlement(at, how, settled);
         }
         self.pump();

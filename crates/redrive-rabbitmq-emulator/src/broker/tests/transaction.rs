@@ -96,3 +96,25 @@ fn confirms_and_transactions_exclude_each_other() {
     let text = "PRECONDITION_FAILED - channel is not transactional";
     assert_eq!(world.closed(who), Some((406, text.to_owned())));
 }
+
+#[test]
+fn a_queue_looks_for_consumers_after_each_settlement_of_a_commit() {
+    for version in BOTH {
+        let mut world = World::new(version);
+        let (who, other) = (world.client(), world.client());
+        world.declare(who, "work", of(QueueKind::Classic).with("x-max-priority", 5_i32));
+        world.prefetch(who, 2);
+        world.consume(who, "work", "consumer");
+        for (body, priority) in [("first", 0), ("urgent", 4), ("waits", 0), ("waits longer", 0)] {
+            let priority = Some(priority);
+            world.publish_with(other, "", "work", body, Properties { priority, ..Properties::default() });
+        }
+        assert_eq!(world.bodies(who), ["first", "urgent"]);
+        world.send(who, 1, tx::Select {});
+        world.heard(who);
+        world.ack(who, 1);
+        world.reject(who, 2, true);
+        world.send(who, 1, tx::Commit {});
+        assert_eq!(world.bodies(who), ["waits", "urgent"], "{version:?}: there was room before it came back");
+    }
+}
