@@ -1,5 +1,7 @@
 //! From consumers back to queues: acknowledged, given back, or dead.
 
+use std::cmp::Reverse;
+
 use super::connection::{Mode, Settling, Unacked};
 use super::failure::{Failure, Outcome};
 use super::message::Counts;
@@ -73,7 +75,7 @@ impl Broker {
     }
 
     pub(super) fn apply_settlement(&mut self, at: At, how: Settling, settled: Vec<(u64, Unacked)>) {
-        for (_, unacked) in by_consumer(settled) {
+        for (_, unacked) in self.by_consumer(settled) {
             self.release(at, &unacked);
             let Unacked { queue, stored, consumer, .. } = unacked;
             match how {
@@ -197,6 +199,20 @@ impl Broker {
         self.mark_dirty(id);
     }
 
+    /// Orders what is settled at once: queue by queue, first what `basic.get` took, then by the tags of the consumers, and what a consumer
+    /// had of a classic queue by priority.
+    pub(super) fn by_consumer(&self, mut settled: Vec<(u64, Unacked)>) -> Vec<(u64, Unacked)> {
+        let priority = |unacked: &Unacked| {
+            let queue = self.queues.get(&unacked.queue).filter(|queue| queue.kind == QueueKind::Classic);
+            queue.filter(|_| !unacked.consumer_tag.is_empty()).map(|_| Reverse(unacked.stored.priority))
+        };
+        settled.sort_by(|(_, one), (_, other)| {
+            let of_whom = (one.queue, &one.consumer_tag).cmp(&(other.queue, &other.consumer_tag));
+            of_whom.then_with(|| priority(one).cmp(&priority(other)))
+        });
+        settled
+    }
+
     /// Gives back everything that a channel has not settled, in the order of delivery.
     pub(super) fn give_back_all(&mut self, at: At, unacked: Vec<(u64, Unacked)>, cause: Cause) {
         for (_, unacked) in unacked {
@@ -204,14 +220,6 @@ impl Broker {
             self.give_back(unacked.queue, unacked.stored, cause, unacked.consumer);
         }
     }
-}
-
-/// Orders what is settled at once: queue by queue, first what `basic.get` took, then by the tags of the consumers.
-pub(super) fn by_consumer(mut settled: Vec<(u64, Unacked)>) -> Vec<(u64, Unacked)> {
-    settled.sort_by(|(_, one), (_, other)| {
-        (one.queue, &one.consumer_tag).cmp(&(other.queue, &other.consumer_tag))
-    });
-    settled
 }
 
 fn unknown_tag(tag: u64) -> Failure {

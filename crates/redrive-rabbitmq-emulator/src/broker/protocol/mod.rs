@@ -18,7 +18,7 @@ use redrive_amqp091::{
 use super::access::{Right, User};
 use super::connection::{Channel, Command, Phase, Settling};
 use super::failure::{Failure, Outcome, Scope};
-use super::settle::{Cause, by_consumer};
+use super::settle::Cause;
 use super::time::Timestamp;
 use super::{At, Broker, ConnectionId};
 use redrive_amqp091::ShortStr;
@@ -311,7 +311,8 @@ impl Broker {
         }
         let Some(channel) = self.channel(at) else { return Ok(()) };
         let unacked = std::mem::take(&mut channel.unacked);
-        self.give_back_all(at, by_consumer(unacked.into_iter().collect()), Cause::Recover);
+        let unacked = self.by_consumer(unacked.into_iter().collect());
+        self.give_back_all(at, unacked, Cause::Recover);
         Ok(())
     }
 

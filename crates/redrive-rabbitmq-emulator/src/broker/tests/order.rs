@@ -256,6 +256,38 @@ fn what_is_settled_at_once_goes_back_consumer_by_consumer() {
 }
 
 #[test]
+fn what_a_consumer_had_of_a_classic_queue_dies_by_priority() {
+    for (version, kind) in combinations() {
+        for by_get in [false, true] {
+            let mut world = World::new(version);
+            let who = world.client();
+            world.declare(who, "dead", of(QueueKind::Classic));
+            // A quorum queue has priorities by itself, on 4.3.
+            let arguments = match kind {
+                QueueKind::Classic => dead_to(kind, "dead").with("x-max-priority", 5_i32),
+                QueueKind::Quorum => dead_to(kind, "dead"),
+            };
+            world.declare(who, "work", arguments);
+            if !by_get {
+                world.consume(who, "work", "consumer");
+            }
+            for (body, priority) in [("1", 0), ("2", 5), ("3", 0), ("4", 5), ("5", 3)] {
+                let priority = Some(priority);
+                world.publish_with(who, "", "work", body, Properties { priority, ..Properties::default() });
+                if by_get {
+                    world.get(who, "work").expect("it");
+                }
+            }
+            world.send(who, 1, basic::Nack { delivery_tag: 5, multiple: true, requeue: false });
+            let order: String = std::iter::from_fn(|| world.take(who, "dead").map(|got| got.body)).collect();
+            let by_priority = kind == QueueKind::Classic && !by_get;
+            let expected = if by_priority { "24513" } else { "12345" };
+            assert_eq!(order, expected, "{version:?} {kind:?} by get: {by_get}");
+        }
+    }
+}
+
+#[test]
 fn a_get_from_a_quorum_queue_with_one_active_consumer_is_refused() {
     for version in BOTH {
         let (mut world, who) =
