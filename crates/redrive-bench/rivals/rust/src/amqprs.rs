@@ -49,6 +49,8 @@ impl AsyncConsumer for Consumer {
 /// From `amqp://user:password@host:port/vhost`.
 fn arguments(url: &str) -> Result<OpenConnectionArguments> {
     let rest = url.strip_prefix("amqp://").context("the URL begins with amqp://")?;
+    // The frame size is redrive's and lapin's to ask for.
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
     let (user, rest) = rest.split_once('@').context("the URL has a user")?;
     let (name, password) = user.split_once(':').context("the user has a password")?;
     let (address, vhost) = rest.split_once('/').context("the URL has a virtual host")?;
