@@ -177,6 +177,11 @@ impl Broker {
     /// Serves queues and routes dead letters until nothing is left to do.
     fn pump(&mut self) {
         self.deaths_in_long_chains = 0;
+        self.serve_all();
+    }
+
+    /// Serves the queues, and routes their dead letters, until nothing moves any more.
+    fn serve_all(&mut self) {
         loop {
             // A queue delivers what it has before its dead letters arrive anywhere, and be it in the same queue.
             if let Some(queue) = self.dirty.pop_front() {

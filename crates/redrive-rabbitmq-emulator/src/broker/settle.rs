@@ -41,15 +41,30 @@ impl Cause {
     }
 }
 
+impl Settling {
+    /// Returns true if a transaction hands the two to a queue together. 3.10 does not tell `basic.nack` from `basic.reject` there.
+    fn goes_with(self, next: Self, version: Version) -> bool {
+        let requeues = |how| match how {
+            Self::Ack => None,
+            Self::Nack { requeue } | Self::Reject { requeue } => Some(requeue),
+        };
+        self == next || version.is_3_10() && requeues(self) == requeues(next)
+    }
+}
+
 impl Broker {
     /// Settles a delivery, or all up to it.
     pub(super) fn settle(&mut self, at: At, tag: u64, multiple: bool, how: Settling) -> Outcome {
         let settled = self.take_unacked(at, tag, multiple)?;
+        let version = self.version();
         let Some(channel) = self.channel(at) else { return Ok(()) };
-        if channel.mode == Mode::Transaction {
-            channel.transaction.settlements.push((how, settled));
-        } else {
+        if channel.mode != Mode::Transaction {
             self.apply_settlement(at, how, settled);
+            return Ok(());
+        }
+        match channel.transaction.settlements.last_mut() {
+            Some((last, together)) if last.goes_with(how, version) => together.extend(settled),
+            _ => channel.transaction.settlements.push((how, settled)),
         }
         Ok(())
     }
@@ -199,16 +214,13 @@ impl Broker {
         self.mark_dirty(id);
     }
 
-    /// Orders what is settled at once: queue by queue, first what `basic.get` took, then by the tags of the consumers, and what a consumer
-    /// had of a classic queue by priority.
+    /// Orders what is settled at once: queue by queue, first what `basic.get` took, then by the tags of the consumers; what a consumer had of
+    /// a classic queue by priority; then in the order of delivery.
     pub(super) fn by_consumer(&self, mut settled: Vec<(u64, Unacked)>) -> Vec<(u64, Unacked)> {
-        let priority = |unacked: &Unacked| {
-            let queue = self.queues.get(&unacked.queue).filter(|queue| queue.kind == QueueKind::Classic);
-            queue.filter(|_| !unacked.consumer_tag.is_empty()).map(|_| Reverse(unacked.stored.priority))
-        };
-        settled.sort_by(|(_, one), (_, other)| {
-            let of_whom = (one.queue, &one.consumer_tag).cmp(&(other.queue, &other.consumer_tag));
-            of_whom.then_with(|| priority(one).cmp(&priority(other)))
+        settled.sort_by_cached_key(|(tag, Unacked { queue, stored, consumer_tag, .. })| {
+            let is_classic = self.queues.get(queue).is_some_and(|queue| queue.kind == QueueKind::Classic);
+            let priority = if is_classic && !consumer_tag.is_empty() { stored.priority } else { 0 };
+            (*queue, consumer_tag.clone(), Reverse(priority), *tag)
         });
         settled
     }

@@ -24,19 +24,22 @@ impl Broker {
         if channel.mode != Mode::Transaction {
             return Err(Failure::precondition("channel is not transactional"));
         }
-        let transaction = std::mem::take(&mut channel.transaction);
+        let publishes = std::mem::take(&mut channel.transaction.publishes);
+        self.deaths_in_long_chains = 0;
         let mut failed = false;
-        for publish in transaction.publishes {
+        // A queue hears of one after the other, and looks for consumers after each.
+        for publish in publishes {
             let refused = self.deliver_publish(at, &Arc::clone(&publish.message), publish.mandatory)?;
             // What a quorum queue refuses is not missed.
             failed |= refused == Some(QueueKind::Classic);
+            self.serve_all();
         }
-        // A queue hears of one after the other, and looks for consumers after each.
-        for (how, settled) in transaction.settlements {
-            self.pump();
+        let settlements =
+            self.channel(at).map(|channel| std::mem::take(&mut channel.transaction.settlements));
+        for (how, settled) in settlements.into_iter().flatten() {
             self.apply_settlement(at, how, settled);
+            self.serve_all();
         }
-        self.pump();
         if failed {
             return Err(Failure::precondition("partial tx completion"));
         }
