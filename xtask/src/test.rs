@@ -8,7 +8,7 @@ use crate::servers::{self, Server};
 use crate::step;
 use crate::tally::Tally;
 use anyhow::Result;
-use redrive_brokers::{REPORT_VARIABLE, Version};
+use redrive_brokers::{ON_RABBITMQ_VARIABLE, REPORT_VARIABLE, Version, emulated_on_rabbitmq};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{available_parallelism, scope};
@@ -100,8 +100,15 @@ fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>, skipped
     let mut environment: Environment = vec![(REPORT_VARIABLE.to_owned(), Some(report.display().to_string()))];
     let mut arguments: Vec<_> =
         skipped.iter().flat_map(|name| ["--skip".to_owned(), (*name).to_owned()]).collect();
+    let on_rabbitmq = !versions.is_empty() && emulated_on_rabbitmq();
+    if !on_rabbitmq {
+        environment.push((ON_RABBITMQ_VARIABLE.to_owned(), None));
+    }
     for version in left_out(versions) {
         arguments.extend(["--skip".to_owned(), version.mark().to_owned()]);
+        if on_rabbitmq {
+            arguments.extend(["--skip".to_owned(), format!("as_{}", version.mark().trim_start_matches('v'))]);
+        }
         // A test that lacks its mark must not run there unnoticed.
         environment.push((version.url_variable().to_owned(), None));
     }

@@ -41,7 +41,7 @@ enum Way {
 #[derive(Clone, Copy, PartialEq)]
 enum On {
     RabbitMq,
-    /// One of its own for each clause.
+    /// One of its own for each clause; with `REDRIVE_TEST_ON_RABBITMQ=1` RabbitMQ.
     Emulator,
 }
 
@@ -407,7 +407,6 @@ mod emulator {
     mod modes;
     mod preflight;
     mod publishing;
-    mod settling;
     mod sharing;
     mod shelves;
     mod starting;

@@ -16,6 +16,21 @@ pub fn shared_url(version: Version) -> Option<String> {
     std::env::var(version.url_variable()).ok().filter(|url| !url.is_empty())
 }
 
+/// With `1`, tests of the emulator run on RabbitMQ itself.
+pub const ON_RABBITMQ_VARIABLE: &str = "REDRIVE_TEST_ON_RABBITMQ";
+
+/// Whether tests of the emulator run on RabbitMQ itself.
+///
+/// # Panics
+/// When [`ON_RABBITMQ_VARIABLE`] is something else than `1` or empty.
+pub fn emulated_on_rabbitmq() -> bool {
+    match std::env::var(ON_RABBITMQ_VARIABLE).as_deref() {
+        Ok("1") => true,
+        Err(_) | Ok("") => false,
+        Ok(other) => panic!("{ON_RABBITMQ_VARIABLE} is `{other}`: set it to 1, or not at all"),
+    }
+}
+
 /// The shared broker of `version`.
 ///
 /// # Panics

@@ -38,7 +38,8 @@ mod version;
 
 pub use cluster::Cluster;
 pub use env::{
-    Broker, broker, own_node, own_node_with, own_node_with_files, own_node_with_plugins, shared_url,
+    Broker, ON_RABBITMQ_VARIABLE, broker, emulated_on_rabbitmq, own_node, own_node_with, own_node_with_files,
+    own_node_with_plugins, shared_url,
 };
 pub use node::Node;
 pub use ports::free_port;

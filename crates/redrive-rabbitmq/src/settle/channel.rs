@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions};
@@ -32,8 +32,8 @@ const STEPS: u32 = 5;
 /// Time limit for the broker to answer.
 const NO_PROGRESS: Duration = Duration::from_secs(10);
 
-/// A channel with at most one subscription. Sends all settlements of the channel, one at a time: the client library keeps the
-/// order of one caller only.
+/// A channel with at most one subscription. Sends all settlements of the channel, those of one caller at a time: the
+/// client library keeps the order of one caller only.
 pub(crate) struct DeliveryChannel {
     /// Number of interruptions before this channel was opened.
     interruptions: u64,
@@ -262,12 +262,16 @@ impl DeliveryChannel {
     /// need not be awaited; there is none without acknowledgements.
     fn send(&self, acks: &[Ack]) -> Option<Sending<'_>> {
         let settlements = acks.iter().map(|&Ack { tag, multiple }| (tag, How::Ack { multiple }));
-        let sending = match &self.own {
-            _ if acks.is_empty() => return None,
-            Some(own) => Some(write(own, settlements)),
-            None => settlements.map(|(tag, how)| self.through_lapin(tag, how)).last(),
-        };
-        for _ in acks {
+        let mut sending = None;
+        if let Some(own) = &self.own
+            && !acks.is_empty()
+        {
+            sending = Some(write(own, settlements.clone()));
+        }
+        for (tag, how) in settlements {
+            if self.own.is_none() {
+                sending = Some(self.through_lapin(tag, how));
+            }
             self.note_sent();
             fail_point(FailPoint::AckFlushed);
         }
@@ -360,6 +364,11 @@ type Sending<'a> = futures::future::BoxFuture<'a, lapin::Result<()>>;
 
 /// Passes settlements to the connection at once, in one write: a write for each costs client and broker a system call for each.
 fn write(own: &OwnChannel, settlements: impl IntoIterator<Item = (u64, How)>) -> Sending<'static> {
+    own.write([frames(own.number(), settlements)].into()).boxed()
+}
+
+/// Returns the frames of these settlements, one behind the other.
+fn frames(channel: u16, settlements: impl IntoIterator<Item = (u64, How)>) -> Bytes {
     let mut frames = BytesMut::new();
     for (delivery_tag, how) in settlements {
         let method = match how {
@@ -367,9 +376,9 @@ fn write(own: &OwnChannel, settlements: impl IntoIterator<Item = (u64, How)>) ->
             How::Nack { multiple, requeue } => Basic::Nack(basic::Nack { delivery_tag, multiple, requeue }),
             How::Reject => Basic::Reject(basic::Reject { delivery_tag, requeue: true }),
         };
-        Method::Basic(method).write_frame(own.number(), &mut frames);
+        Method::Basic(method).write_frame(channel, &mut frames);
     }
-    own.write([frames.freeze()].into()).boxed()
+    frames.freeze()
 }
 
 /// Sends waiting acknowledgements once the first of them has waited for `within`, until the channel is dropped.
@@ -419,7 +428,26 @@ impl fmt::Debug for DeliveryChannel {
 
 #[cfg(test)]
 mod tests {
+    use redrive_amqp091::Frame;
+
     use super::*;
+
+    #[test]
+    fn settlements_that_are_written_at_once_keep_their_order() {
+        let (ack, nack) = (How::Ack { multiple: true }, How::Nack { multiple: false, requeue: true });
+        let mut written = BytesMut::from(&*frames(3, [(7, ack), (9, nack), (8, How::Reject)]));
+        let frames = std::iter::from_fn(|| Frame::take(&mut written, usize::MAX).expect("a frame"));
+        let methods = frames.map(|frame| {
+            assert_eq!(frame.channel, 3);
+            Method::decode(&frame.payload).expect("a method")
+        });
+        let expected = [
+            Basic::Ack(basic::Ack { delivery_tag: 7, multiple: true }),
+            Basic::Nack(basic::Nack { delivery_tag: 9, multiple: false, requeue: true }),
+            Basic::Reject(basic::Reject { delivery_tag: 8, requeue: true }),
+        ];
+        assert_eq!(methods.collect::<Vec<_>>(), expected.map(Method::Basic));
+    }
 
     #[test]
     fn a_burst_that_was_waited_for_is_not_waited_for_again() {

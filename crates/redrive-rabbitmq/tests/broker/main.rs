@@ -1,5 +1,4 @@
-//! The transport on real brokers, where the contract suite does not ask and the emulator is not enough: existing set-ups, lost
-//! connections, nodes that are set up or killed for a test.
+//! The transport on real brokers, beside the contract suite: how it settles, and what the timing, the set-up or the failure of a broker decides.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,6 +15,7 @@ mod oauth;
 mod refusing;
 mod replaced;
 mod restarts;
+mod settling;
 mod sharing;
 mod tls;
 mod transfer;

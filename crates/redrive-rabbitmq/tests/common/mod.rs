@@ -265,11 +265,10 @@ pub async fn rabbitmq(version: Version) -> (Option<Emulator>, String) {
     (None, redrive_brokers::broker(version).url)
 }
 
-/// Starts an emulator of this version and returns it with its URL; or the URL of RabbitMQ itself, with
-/// `REDRIVE_TEST_ON_RABBITMQ=1`.
+/// Starts an emulator of this version and returns it with its URL; or the URL of RabbitMQ itself, if that was asked for.
 pub async fn emulator(version: Version) -> (Option<Emulator>, String) {
-    if std::env::var("REDRIVE_TEST_ON_RABBITMQ").is_ok_and(|on| on == "1") {
-        return (None, redrive_brokers::broker(version).url);
+    if redrive_brokers::emulated_on_rabbitmq() {
+        return rabbitmq(version).await;
     }
     let emulated = match version {
         Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,

@@ -14,7 +14,6 @@ use redrive_rabbitmq::{QueueType, Topology};
 use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
-    emulator:
     a_returned_copy_is_never_taken_for_a_stored_one,
     what_comes_back_in_a_full_pipeline_is_never_taken_for_stored,
     a_delay_queue_that_was_deleted_is_declared_again,
