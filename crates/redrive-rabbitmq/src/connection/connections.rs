@@ -25,7 +25,7 @@ use crate::publish::PublishPool;
 /// # Ok(()) }
 /// ```
 ///
-/// Each connection costs a thread, and 8 MiB when it is busy. Clones share the same connections. They are closed by
+/// Each connection costs a thread and some 250 KiB. Clones share the same connections. They are closed by
 /// [`close`](Self::close), or when all clones and all transports on them are dropped. A lost connection is made again, for all.
 ///
 /// A failure of a shared connection affects all of its transports:
