@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{
-    self, Scene, complete, dead_letter, exchange, message, needs, next, publish, retry, settle, started,
-    text, tidy_up, with_short_wait,
+    self, Scene, complete, dead_letter, exchange, message, needs, next, publish, redriven, retry, settle,
+    started, text, tidy_up, with_short_wait,
 };
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
@@ -157,15 +157,7 @@ async fn broker_dead_letters(transport: &Started<RabbitMq>, scene: &Scene) {
     assert!(shelved.shelved_at.is_some());
     // Of the failure that led here nothing is written; of the one before what its copy carries.
     assert_eq!((shelved.message.id(), shelved.history.attempt), (Some("a"), Count::Known(1)));
-    assert_eq!(
-        shelves
-            .redrive(Shelf::DeadLetter, &Selection::All)
-            .await
-            .expect("redriven")
-            .into_result()
-            .expect("redriven"),
-        1
-    );
+    assert_eq!(redriven(&shelves).await, 1);
     let again = next(transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1));
     complete(transport, again.receipt).await;

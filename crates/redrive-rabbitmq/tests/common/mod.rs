@@ -11,8 +11,8 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use redrive_brokers::Version;
 use redrive_core::{
-    Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Settlement,
-    Transport, TransportErrorKind,
+    Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Selection,
+    Settlement, Shelf, Shelves, Transport, TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
 use redrive_rabbitmq_emulator::Emulator;
@@ -246,6 +246,12 @@ pub fn planned(transport: &Started<RabbitMq>, delivery: &Delivery, disposition: 
 
 pub fn retry(transport: &Started<RabbitMq>, delivery: &Delivery, wait: Duration) -> Settlement {
     planned(transport, delivery, Disposition::Retry(wait, failure()))
+}
+
+/// Redrives all dead letters, and returns their number.
+pub async fn redriven(shelves: &impl Shelves) -> u64 {
+    let outcome = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven");
+    outcome.into_result().expect("redriven")
 }
 
 pub fn dead_letter(transport: &Started<RabbitMq>, delivery: &Delivery) -> Settlement {

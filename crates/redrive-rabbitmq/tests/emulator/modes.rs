@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use crate::common::{
-    Scene, bind, complete, dead_letter, exchange, message, needs, next, publish, publish_to, retry, settle,
-    settles, started, text, tidy_up, with_short_wait,
+    Scene, bind, complete, dead_letter, exchange, message, needs, next, publish, publish_to, redriven, retry,
+    settle, settles, started, text, tidy_up, with_short_wait,
 };
 use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::Proxy;
-use redrive_core::{
-    Count, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind, header_names,
-};
+use redrive_core::{Count, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind, header_names};
 use redrive_rabbitmq::{QueueType, SingleQueue, Staged, Topology};
 use redrive_testkit::contract::{Started, eventually};
 
@@ -76,15 +74,7 @@ async fn single_queue_goes_on_from_what_another_consumer_counted(scene: Scene) {
         Count::Known(8),
         "the shelf is the end of it, and tells how often it failed"
     );
-    assert_eq!(
-        shelves
-            .redrive(Shelf::DeadLetter, &Selection::All)
-            .await
-            .expect("redriven")
-            .into_result()
-            .expect("redriven"),
-        1
-    );
+    assert_eq!(redriven(&shelves).await, 1);
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("c", 1));
     complete(&transport, again.receipt).await;

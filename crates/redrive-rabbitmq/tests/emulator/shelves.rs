@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::common::{
-    Scene, address, complete, message, needs, next, publish, settle, started, text, tidy_up, with_short_wait,
+    Scene, address, complete, message, needs, next, publish, redriven, settle, started, text, tidy_up,
+    with_short_wait,
 };
 use futures::FutureExt as _;
 use lapin::BasicProperties;
@@ -163,15 +164,7 @@ async fn no_header_names_the_queue_of_a_redrive(scene: Scene) {
         shelves.count(Shelf::DeadLetter).await.expect("counted") == 2
     })
     .await;
-    assert_eq!(
-        shelves
-            .redrive(Shelf::DeadLetter, &Selection::All)
-            .await
-            .expect("redriven")
-            .into_result()
-            .expect("redriven"),
-        2
-    );
+    assert_eq!(redriven(&shelves).await, 2);
     let again = next(&transport).await;
     assert_eq!(again.delivery.id(), victim);
     complete(&transport, again.receipt).await;
