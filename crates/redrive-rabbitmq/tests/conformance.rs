@@ -11,7 +11,7 @@ use common::Scene;
 use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
-use redrive_brokers::{Proxy, Version};
+use redrive_brokers::{Emulated, Proxy, Version};
 use redrive_core::{
     BoxError, Facts, Message, Needs, OpenError, Publisher, Selection, Shelf, Shelves, Signals, Transport,
     TransportError, TransportErrorKind, Value,
@@ -93,7 +93,7 @@ impl Harness for Rabbit {
     type Bench = Queue;
 
     async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
-        let (emulator, url) = match self.on {
+        let Emulated { url, emulator } = match self.on {
             On::RabbitMq => common::rabbitmq(self.version).await,
             On::Emulator => common::emulator(self.version).await,
         };

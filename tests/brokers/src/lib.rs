@@ -3,6 +3,7 @@
 //! | module | gives |
 //! |---|---|
 //! | [`mod@env`] | the broker a test shall use: a shared one by its URL, or a private one to kill |
+//! | [`emulator`](fn@emulator) (feature `emulator`) | an emulator of RabbitMQ, or RabbitMQ itself if that was asked for |
 //! | [`node`] | a private RabbitMQ node: start, SIGKILL, restart on the same data, `rabbitmqctl` |
 //! | [`turn`](fn@node_in_turn) | one node for several tests of a process |
 //! | [`cluster`] | three nodes in three network namespaces: kill one, divide one from the others |
@@ -30,6 +31,8 @@ pub mod process;
 pub mod proxy;
 
 mod chroot;
+#[cfg(feature = "emulator")]
+mod emulator;
 mod network;
 mod ports;
 mod report;
@@ -37,6 +40,8 @@ mod turn;
 mod version;
 
 pub use cluster::Cluster;
+#[cfg(feature = "emulator")]
+pub use emulator::{Emulated, emulator};
 pub use env::{
     Broker, ON_RABBITMQ_VARIABLE, broker, emulated_on_rabbitmq, own_node, own_node_with, own_node_with_files,
     own_node_with_plugins, shared_url,

@@ -57,7 +57,7 @@ impl Scene {
         let (upstream, emulator) = match on {
             On::RabbitMq(version) => (broker(version).url, None),
             On::Emulator(version) => {
-                let emulator = Emulator::builder().version(behavior(version)).virtual_clock().start().await?;
+                let emulator = Emulator::builder().version(version.into()).virtual_clock().start().await?;
                 (emulator.url(), Some(emulator))
             }
         };
@@ -132,12 +132,5 @@ impl Scene {
         }
         connection.close(200, "done".into()).await?;
         Ok(())
-    }
-}
-
-fn behavior(version: Version) -> redrive_rabbitmq_emulator::Version {
-    match version {
-        Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,
-        Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
     }
 }

@@ -85,12 +85,8 @@ impl Target {
     /// # Errors
     /// If it does not start.
     pub fn emulated(version: Version, order: UnpromisedOrder, runtime: &Handle) -> Result<Target> {
-        let behaves = match version {
-            Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,
-            Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
-        };
         let builder = Emulator::builder()
-            .version(behaves)
+            .version(version.into())
             .virtual_clock()
             .unpromised_order(order)
             .listen_http("127.0.0.1:0");

@@ -72,8 +72,21 @@ pub async fn within<T>(limit: Duration, what: &str, test: impl Future<Output = T
 }
 
 /// A test, of this many seconds at most, for each of these functions on each version and type of queue: `v3_10::classic::name`, …
+/// With `emulator:` before the seconds it runs on the emulator, as `as_3_10::classic::name`, and is given the URL.
 #[macro_export]
 macro_rules! on_four_combinations {
+    (emulator: $seconds:literal; $($test:ident),+ $(,)?) => {
+        mod as_3_10 {
+            use super::{$($test),+};
+            mod classic { $crate::on_one_combination!(emulator: V3_10, Classic, $seconds; $($test),+); }
+            mod quorum { $crate::on_one_combination!(emulator: V3_10, Quorum, $seconds; $($test),+); }
+        }
+        mod as_4_3 {
+            use super::{$($test),+};
+            mod classic { $crate::on_one_combination!(emulator: V4_3, Classic, $seconds; $($test),+); }
+            mod quorum { $crate::on_one_combination!(emulator: V4_3, Quorum, $seconds; $($test),+); }
+        }
+    };
     ($seconds:literal; $($test:ident),+ $(,)?) => {
         mod v3_10 {
             use super::{$($test),+};
@@ -89,8 +102,13 @@ macro_rules! on_four_combinations {
 }
 
 /// A test, of this many seconds at most, for each of these functions on each version, on quorum queues: `v3_10::name`, …
+/// With `emulator:` before the seconds it runs on the emulator, as `as_3_10::name`, and is given the URL.
 #[macro_export]
 macro_rules! on_both_versions {
+    (emulator: $seconds:literal; $($test:ident),+ $(,)?) => {
+        mod as_3_10 { $crate::on_one_combination!(emulator: V3_10, Quorum, $seconds; $($test),+); }
+        mod as_4_3 { $crate::on_one_combination!(emulator: V4_3, Quorum, $seconds; $($test),+); }
+    };
     ($seconds:literal; $($test:ident),+ $(,)?) => {
         mod v3_10 { $crate::on_one_combination!(V3_10, Quorum, $seconds; $($test),+); }
         mod v4_3 { $crate::on_one_combination!(V4_3, Quorum, $seconds; $($test),+); }
@@ -100,17 +118,23 @@ macro_rules! on_both_versions {
 /// Implements the two macros above.
 #[macro_export]
 macro_rules! on_one_combination {
+    (emulator: $version:ident, $queue_type:ident, $seconds:literal; $($test:ident),+) => {
+        $( $crate::on_one_combination! { @test $version $queue_type $seconds $test on => {
+            let broker = redrive_brokers::emulator(on.version).await;
+            super::$test(on, &broker.url).await;
+        } } )+
+    };
     ($version:ident, $queue_type:ident, $seconds:literal; $($test:ident),+) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                let on = $crate::Combination::new(
-                    $crate::Version::$version,
-                    $crate::QueueType::$queue_type,
-                );
-                let what = format!("{} on {on}", stringify!($test));
-                $crate::within(std::time::Duration::from_secs($seconds), &what, super::$test(on)).await;
-            }
-        )+
+        $( $crate::on_one_combination! { @test $version $queue_type $seconds $test on => {
+            super::$test(on).await;
+        } } )+
+    };
+    (@test $version:ident $queue_type:ident $seconds:literal $test:ident $on:ident => $run:block) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            let $on = $crate::Combination::new($crate::Version::$version, $crate::QueueType::$queue_type);
+            let what = format!("{} on {}", stringify!($test), $on);
+            $crate::within(std::time::Duration::from_secs($seconds), &what, async move { $run }).await;
+        }
     };
 }

@@ -1,5 +1,5 @@
 //! What the tests against brokers share.
-#![allow(dead_code, unreachable_pub)] // each test binary uses some of it
+#![allow(dead_code, unreachable_pub, unused_imports)] // each test binary uses some of it
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
-use redrive_brokers::Version;
+pub use redrive_brokers::emulator;
+use redrive_brokers::{Emulated, Version};
 use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Selection,
     Settlement, Shelf, Shelves, Transport, TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
-use redrive_rabbitmq_emulator::Emulator;
 use redrive_testkit::contract::{Started, eventually, found};
 use tokio::sync::Mutex;
 
@@ -266,24 +266,9 @@ pub fn message(id: impl Into<String>) -> Message {
     Message::new("body").with_id(id)
 }
 
-/// Returns the URL of the shared RabbitMQ of this version, and no emulator.
-pub async fn rabbitmq(version: Version) -> (Option<Emulator>, String) {
-    (None, redrive_brokers::broker(version).url)
-}
-
-/// Starts an emulator of this version and returns it with its URL; or the URL of RabbitMQ itself, if that was asked for.
-pub async fn emulator(version: Version) -> (Option<Emulator>, String) {
-    if redrive_brokers::emulated_on_rabbitmq() {
-        return rabbitmq(version).await;
-    }
-    let emulated = match version {
-        Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,
-        Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
-    };
-    let emulator = Emulator::builder().version(emulated).start().await.expect("started");
-    // Where lapin learns the frame size from the broker only, it clears 8 MiB for each connection.
-    let url = format!("{}?frame_max=131072", emulator.url());
-    (Some(emulator), url)
+/// Returns the shared RabbitMQ of this version, as [`emulator`](redrive_brokers::emulator) does.
+pub async fn rabbitmq(version: Version) -> Emulated {
+    Emulated { url: redrive_brokers::broker(version).url, emulator: None }
 }
 
 /// Makes the tests of a file for {3.10, 4.3} × {classic, quorum}: `tests!(one, two)` expects `async fn one(scene: Scene)`, and runs it on
@@ -307,9 +292,9 @@ macro_rules! tests {
     (@test $test:ident $on:ident $version:ident $queue_type:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
-            let (_emulator, url) = $crate::common::$on(redrive_brokers::Version::$version).await;
+            let broker = $crate::common::$on(redrive_brokers::Version::$version).await;
             let queue_type = redrive_rabbitmq::QueueType::$queue_type;
-            let scene = $crate::common::Scene::new(&url, stringify!($test), queue_type).await;
+            let scene = $crate::common::Scene::new(&broker.url, stringify!($test), queue_type).await;
             super::super::$test(scene).await;
         }
     };

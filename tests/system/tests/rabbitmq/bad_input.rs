@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::{Options, Topology};
 use redrive::{BoxError, Consumer, DeadLetterBackoff, secs};
-use redrive_brokers::{Proxy, broker};
+use redrive_brokers::Proxy;
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, QueueType, Version, on_both_versions, within};
 use tokio::net::TcpSocket;
 
 on_both_versions!(
-    300;
+    emulator: 300;
     a_wrong_password,
     an_unknown_virtual_host,
     tls_where_there_is_none,
@@ -69,62 +69,57 @@ async fn an_address_that_is_none() {
     }
 }
 
-async fn a_wrong_password(on: Combination) {
-    let url = broker(on.version).url.replacen("guest:guest", &format!("guest:{SECRET}"), 1);
+async fn a_wrong_password(on: Combination, url: &str) {
+    let url = url.replacen("guest:guest", &format!("guest:{SECRET}"), 1);
     let says = refusal(on.options("orders"), &url, usual()).await;
     says_all(&says, &["refuses the user `guest`", "127.0.0.1:", "check the user and the password"]);
 }
 
-async fn an_unknown_virtual_host(on: Combination) {
-    let url = broker(on.version).url;
+async fn an_unknown_virtual_host(on: Combination, url: &str) {
     let (server, _) = url.rsplit_once('/').unwrap();
     let says = refusal(on.options("orders"), &format!("{server}/nowhere"), usual()).await;
     says_all(&says, &["/nowhere", "virtual host", "check the URL's path"]);
 }
 
-async fn tls_where_there_is_none(on: Combination) {
-    let url = broker(on.version).url.replacen("amqp://", "amqps://", 1);
+async fn tls_where_there_is_none(on: Combination, url: &str) {
+    let url = url.replacen("amqp://", "amqps://", 1);
     let says = refusal(on.options("orders"), &url, usual()).await;
     says_all(&says, &["cannot connect", "amqps://127.0.0.1:", "is the address right"]);
 }
 
-async fn a_queue_that_exists_with_other_arguments(on: Combination) {
-    let url = broker(on.version).url;
+async fn a_queue_that_exists_with_other_arguments(on: Combination, url: &str) {
     let queue = on.unique("other-arguments");
     // As another service, or an earlier configuration, left it.
     let other = Combination { queue_type: QueueType::Classic, ..on };
-    other.options(&queue).connect(&url).await.unwrap().publish(redrive::Message::new("")).await.unwrap();
-    let says = refusal(on.options(&queue), &url, usual()).await;
+    other.options(&queue).connect(url).await.unwrap().publish(redrive::Message::new("")).await.unwrap();
+    let says = refusal(on.options(&queue), url, usual()).await;
     says_all(&says, &[&queue, "exists with other arguments", "x-queue-type", "Topology::Verify"]);
-    clean_up(&url, &queue).await;
+    clean_up(url, &queue).await;
 }
 
-async fn a_queue_that_is_missing_and_must_not_be_declared(on: Combination) {
-    let url = broker(on.version).url;
+async fn a_queue_that_is_missing_and_must_not_be_declared(on: Combination, url: &str) {
     let queue = on.unique("missing");
-    let says = refusal(on.options(&queue).topology(Topology::Verify), &url, usual()).await;
+    let says = refusal(on.options(&queue).topology(Topology::Verify), url, usual()).await;
     says_all(&says, &[&queue, "do not exist", "x-queue-type", "Topology::Declare"]);
-    assert_eq!(Rabbit::connect(&url).await.ready(&queue).await, None, "nothing was declared");
+    assert_eq!(Rabbit::connect(url).await.ready(&queue).await, None, "nothing was declared");
 }
 
-async fn a_wait_longer_than_the_broker_can_hold(on: Combination) {
-    let url = broker(on.version).url;
+async fn a_wait_longer_than_the_broker_can_hold(on: Combination, url: &str) {
     let queue = on.unique("too-long");
     const ELEVEN_YEARS: Duration = Duration::from_secs(11 * 365 * 24 * 60 * 60);
-    let says = refusal(on.options(&queue), &url, DeadLetterBackoff::new([secs(1), ELEVEN_YEARS])).await;
+    let says = refusal(on.options(&queue), url, DeadLetterBackoff::new([secs(1), ELEVEN_YEARS])).await;
     says_all(&says, &["refuses to start", &queue, "a wait of 10years", "at most", "lower the policy's cap"]);
-    assert_eq!(Rabbit::connect(&url).await.ready(&queue).await, None, "nothing was declared");
+    assert_eq!(Rabbit::connect(url).await.ready(&queue).await, None, "nothing was declared");
 }
 
-async fn a_policy_that_needs_more_deliveries_than_the_queue_allows(on: Combination) {
-    let url = broker(on.version).url;
+async fn a_policy_that_needs_more_deliveries_than_the_queue_allows(on: Combination, url: &str) {
     let queue = on.unique("too-many");
     for (options, poison_after, taken_away_at) in [
         (on.options(&queue).delivery_limit(4), 5, "5"),
         (on.options(&queue).delivery_limit(4).topology(Topology::Verify), 9, "5"),
         (on.options(&queue), 21, "21"),
     ] {
-        let says = refusal(options, &url, usual().poison_after(poison_after)).await;
+        let says = refusal(options, url, usual().poison_after(poison_after)).await;
         says_all(
             &says,
             &[
@@ -137,7 +132,7 @@ async fn a_policy_that_needs_more_deliveries_than_the_queue_allows(on: Combinati
             ],
         );
     }
-    assert_eq!(Rabbit::connect(&url).await.ready(&queue).await, None, "nothing was declared");
+    assert_eq!(Rabbit::connect(url).await.ready(&queue).await, None, "nothing was declared");
 }
 
 /// Starts a consumer that must refuse; gives back what it says.

@@ -110,13 +110,12 @@ async fn a_redriven_message_has_its_expiration_anew() {
     assert_eq!(diary.names(), ["retry", "dead-letter", "retry", "dead-letter"]);
 }
 
-on_both_versions!(600; an_expired_message_is_not_retried);
+on_both_versions!(emulator: 600; an_expired_message_is_not_retried);
 
-async fn an_expired_message_is_not_retried(on: Combination) {
-    let url = redrive_brokers::broker(on.version).url;
+async fn an_expired_message_is_not_retried(on: Combination, url: &str) {
     let queue = on.unique("expiration");
-    let transport = on.options(&queue).connect(&url).await.unwrap();
-    let operator = on.options(&queue).connect(&url).await.unwrap();
+    let transport = on.options(&queue).connect(url).await.unwrap();
+    let operator = on.options(&queue).connect(url).await.unwrap();
     // Made 58 s ago, says its publisher: 3 s are left, and the rest of this second.
     let mut message = expiring(secs(61));
     let made = std::time::SystemTime::now() - secs(58);
@@ -137,5 +136,5 @@ async fn an_expired_message_is_not_retried(on: Combination) {
     let rung = format!("{queue}--retry-1000ms");
     let spare = [60_000, 600_000].map(|wait| format!("{queue}--retry-{wait}ms"));
     let queues = [queue.clone(), rung, format!("{queue}--dead-letters"), format!("{queue}--parking-lot")];
-    Rabbit::connect(&url).await.delete(queues.into_iter().chain(spare)).await;
+    Rabbit::connect(url).await.delete(queues.into_iter().chain(spare)).await;
 }

@@ -7,7 +7,6 @@ use redrive::prelude::*;
 use redrive::rabbitmq::QueueType;
 use redrive::transport::Settlement;
 use redrive::{Event, TransportErrorKind};
-use redrive_brokers::broker;
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, QUEUE, memory_with, numbered, on_both_versions, reason};
 use redrive_testkit::contract::{Fault, Faulty, eventually};
@@ -15,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tower::limit::ConcurrencyLimitLayer;
 
-on_both_versions!(60; what_fails_in_a_full_queue_is_handled_again);
+on_both_versions!(emulator: 60; what_fails_in_a_full_queue_is_handled_again);
 
 /// Fails until it was handled three times, where its id is below 20.
 async fn handle(Attempt(attempt): Attempt, delivery: Delivery) -> Result<(), BoxError> {
@@ -92,15 +91,14 @@ async fn an_idle_intake_does_not_hold_the_only_place_of_a_layer() {
 
 /// Every message fails the first time, the queue is full, and as many as can be are in flight: nothing but handling them makes
 /// room.
-async fn what_fails_in_a_full_queue_is_handled_again(on: Combination) {
+async fn what_fails_in_a_full_queue_is_handled_again(on: Combination, url: &str) {
     const ROOM: i64 = 10;
-    let url = broker(on.version).url;
     let queue = on.unique("full");
     let options = || {
         let full = on.options(&queue).argument("x-max-length", ROOM);
         full.argument("x-overflow", "reject-publish").queue_type(QueueType::Quorum)
     };
-    let operator = options().connect(&url).await.unwrap();
+    let operator = options().connect(url).await.unwrap();
     let mut published = 0;
     let fill = async |published: &mut usize| {
         loop {
@@ -115,7 +113,7 @@ async fn what_fails_in_a_full_queue_is_handled_again(on: Combination) {
     let gate = Arc::new(Semaphore::new(0));
     let diary = Diary::new();
     let passes = Arc::clone(&gate);
-    let runner = Consumer::new(options().connect(&url).await.unwrap())
+    let runner = Consumer::new(options().connect(url).await.unwrap())
         .concurrency(2)
         .prefetch(4)
         .with_dead_letter_backoff(|attempt: u32| (attempt < 3).then_some(Duration::ZERO))
@@ -128,7 +126,7 @@ async fn what_fails_in_a_full_queue_is_handled_again(on: Combination) {
             }
         });
     let test = async {
-        let rabbit = Rabbit::connect(&url).await;
+        let rabbit = Rabbit::connect(url).await;
         let before = u32::try_from(published).unwrap();
         // One more than the prefetch: the first delivery came alone, on a channel of its own.
         eventually("five are in flight", async || rabbit.ready(&queue).await == Some(before - 5)).await;

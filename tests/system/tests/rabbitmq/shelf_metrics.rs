@@ -7,14 +7,13 @@ use lapin::BasicProperties;
 use lapin::options::{BasicGetOptions, BasicNackOptions};
 use redrive::ops::{ShelfExporter, SnapshotOptions, snapshot};
 use redrive::prelude::*;
-use redrive_brokers::broker;
 use redrive_servicebus_emulator::{Emulator, Settings};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::{Combination, Diary, numbered, on_four_combinations, within};
 use redrive_testkit::contract::{eventually, found};
 
 on_four_combinations!(
-    120;
+    emulator: 120;
     metrics_show_the_shelves_of_rabbitmq,
 );
 
@@ -47,13 +46,12 @@ async fn page_with(exporter: ShelfExporter, series: &[&str]) -> String {
     .await
 }
 
-async fn metrics_show_the_shelves_of_rabbitmq(on: Combination) {
-    let url = broker(on.version).url;
+async fn metrics_show_the_shelves_of_rabbitmq(on: Combination, url: &str) {
     let queue = on.unique("metrics");
-    let rabbit = Rabbit::connect(&url).await;
-    let operator = on.options(&queue).connect(&url).await.unwrap();
+    let rabbit = Rabbit::connect(url).await;
+    let operator = on.options(&queue).connect(url).await.unwrap();
     publish_all(&operator, numbered(FAILED + PARKED)).await;
-    let_fail(on.options(&queue).connect(&url).await.unwrap()).await;
+    let_fail(on.options(&queue).connect(url).await.unwrap()).await;
     // Two that the broker dead-letters, without a header of redrive.
     let channel = rabbit.channel().await;
     for _ in 0..2 {

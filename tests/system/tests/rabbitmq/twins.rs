@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use redrive::Delivery;
 use redrive::prelude::*;
-use redrive_brokers::{Proxy, broker};
+use redrive_brokers::Proxy;
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::{Combination, on_four_combinations};
 use redrive_testkit::contract::eventually;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 on_four_combinations!(
-    120;
+    emulator: 120;
     both_are_handled_after_a_restart,
     both_are_handled_after_a_cut,
 );
@@ -92,8 +92,8 @@ async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<()
     Ok(())
 }
 
-async fn both_are_handled_after_a_restart(on: Combination) {
-    let scene = Scene::set(on).await;
+async fn both_are_handled_after_a_restart(on: Combination, url: &str) {
+    let scene = Scene::set(on, url).await;
     let first = Handled::new(0);
     let second = Handled { second_hangs: false, ..Handled::new(PAIRS * 4) };
     let (stop, stopped) = oneshot::channel();
@@ -110,8 +110,8 @@ async fn both_are_handled_after_a_restart(on: Combination) {
 }
 
 /// The first of each pair is handled, and the second is in flight when the connection is cut.
-async fn both_are_handled_after_a_cut(on: Combination) {
-    let scene = Scene::set(on).await;
+async fn both_are_handled_after_a_cut(on: Combination, url: &str) {
+    let scene = Scene::set(on, url).await;
     let address = scene.url.split('@').nth(1).unwrap().split('/').next().unwrap();
     let proxy = Proxy::start(address.parse().unwrap()).await.unwrap();
     let url = scene.url.replacen(address, &proxy.addr().to_string(), 1);
@@ -136,16 +136,15 @@ struct Scene {
 
 impl Scene {
     /// Publishes each message, and then each again, the same in everything.
-    async fn set(on: Combination) -> Self {
-        let url = broker(on.version).url;
+    async fn set(on: Combination, url: &str) -> Self {
         let queue = on.unique("twins");
-        let operator = on.options(&queue).connect(&url).await.unwrap();
+        let operator = on.options(&queue).connect(url).await.unwrap();
         for _ in 0..2 {
             let pairs = (0..PAIRS).map(|number| Message::new("the same").with_id(format!("order-{number}")));
             publish_all(&operator, pairs).await;
         }
-        let rabbit = Rabbit::connect(&url).await;
-        Self { on, queue, url, rabbit }
+        let rabbit = Rabbit::connect(url).await;
+        Self { on, queue, url: url.to_owned(), rabbit }
     }
 
     async fn run(
