@@ -28,6 +28,8 @@ pub(crate) struct DeadLetter {
 
 /// More deaths of one message without time passing make a long chain.
 const SHORT_CHAIN: u32 = 16;
+/// So many dead letters of a queue that keeps them are on their way at once: those that do not arrive hold up all others.
+const MOST_ON_THEIR_WAY: usize = 32;
 /// So many deaths in long chains are still carried out.
 const MOST_IN_LONG_CHAINS: u32 = 10_000;
 
@@ -63,7 +65,11 @@ impl Broker {
 
     pub(super) fn route_dead_letter(&mut self, dead: DeadLetter) {
         let (id, size, keep) = (dead.queue, dead.dying.stored.size, dead.keep);
-        self.route_dying(dead);
+        if keep && self.queues.get(&id).is_some_and(|queue| queue.undelivered.len() >= MOST_ON_THEIR_WAY) {
+            self.keep(id, dead.dying);
+        } else {
+            self.route_dying(dead);
+        }
         if keep && let Some(queue) = self.queues.get_mut(&id) {
             queue.leaving.end(size);
             self.mark_dirty(id);
@@ -123,7 +129,9 @@ impl Broker {
                 self.dropped(dead.vhost, &dead.queue_name, DropReason::DeadLetterRefused, &message);
             }
         }
-        if !to.is_empty() || !is_refused {
+        // 3.10 takes the confirm of such a copy for something else, and keeps the dead letter for ever.
+        let unconfirmed = version.is_3_10() && dead.keep && dead.dying.taken_by.contains(&dead.queue);
+        if !to.is_empty() || !(is_refused || unconfirmed) {
             let (vhost, now) = (self.vhost(dead.vhost).name.clone(), self.now);
             self.events.add(now, &vhost, || EventKind::DeadLettered {
                 queue: dead.queue_name.to_string(),
@@ -131,23 +139,26 @@ impl Broker {
                 to,
             });
         }
-        if is_refused {
-            return self.not_delivered(dead, DropReason::DeadLetterRefused);
+        if is_refused || unconfirmed {
+            return self.keep(dead.queue, dead.dying);
         }
         self.forget(dead.queue, &dead.dying.stored);
     }
 
     /// A dead letter is not at all of its targets: it is dropped, or kept by its queue for another try.
     fn not_delivered(&mut self, dead: DeadLetter, why: DropReason) {
-        if dead.keep
-            && let Some(queue) = self.queues.get_mut(&dead.queue)
-        {
-            queue.undelivered.push_back(dead.dying);
-            self.arm_dead_letters(dead.queue);
-            return;
+        if dead.keep {
+            return self.keep(dead.queue, dead.dying);
         }
         self.forget(dead.queue, &dead.dying.stored);
         self.dropped(dead.vhost, &dead.queue_name, why, &dead.dying.stored.message);
+    }
+
+    fn keep(&mut self, id: QueueId, dying: Dying) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.undelivered.push_back(dying);
+            self.arm_dead_letters(id);
+        }
     }
 
     /// Tries again to route what a target is missing for.

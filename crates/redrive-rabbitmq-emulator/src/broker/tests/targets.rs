@@ -189,6 +189,56 @@ fn at_least_once_tries_again_only_where_it_was_refused() {
 }
 
 #[test]
+fn dead_letters_that_do_not_arrive_hold_up_all_others() {
+    for version in BOTH {
+        let mut world = World::new(version);
+        let who = world.client();
+        world.declare_exchange(who, "dlx", "direct", Table::new());
+        let arguments = of(QueueKind::Quorum).with("x-dead-letter-exchange", "dlx");
+        let kept =
+            arguments.with("x-dead-letter-strategy", "at-least-once").with("x-overflow", "reject-publish");
+        world.declare(who, "work", kept);
+        world.declare(who, "dead", Table::new());
+        world.bind(who, "dead", "dlx", "bound");
+        world.declare_exchange(who, "any", "fanout", Table::new());
+        world.bind(who, "work", "any", "");
+        let fail = |world: &mut World, key: &str| {
+            world.publish_with(who, "any", key, "x", Properties::default());
+            let got = world.get(who, "work").expect("a message");
+            world.reject(who, got.tag, false);
+        };
+        (0..31).for_each(|_| fail(&mut world, "unbound"));
+        fail(&mut world, "bound");
+        assert_eq!(world.ready("dead"), 1);
+        fail(&mut world, "unbound");
+        fail(&mut world, "bound");
+        assert_eq!((world.ready("dead"), world.counts("work").dead_letters), (1, 33));
+        world.bind(who, "dead", "dlx", "unbound");
+        world.advance(180_000);
+        assert_eq!((world.ready("dead"), world.counts("work").dead_letters), (34, 0), "{version:?}");
+    }
+}
+
+#[test]
+fn a_dead_letter_to_its_own_queue_is_never_confirmed_on_3_10() {
+    for (version, kept, arrived) in [(Version::V3_10, 34, 32), (Version::V4_3, 0, 34)] {
+        let mut world = World::new(version);
+        let who = world.client();
+        world.declare(who, "itself", kept_until_in("itself"));
+        for _ in 0..34 {
+            world.publish(who, "itself", "x");
+        }
+        let tags: Vec<_> = (0..34).map(|_| world.get(who, "itself").expect("a message").tag).collect();
+        for tag in tags {
+            world.reject(who, tag, false);
+        }
+        world.advance(1_000_000);
+        assert_eq!((world.counts("itself").dead_letters, world.ready("itself")), (kept, arrived));
+        assert_eq!(world.dropped(), []);
+    }
+}
+
+#[test]
 fn with_drop_head_at_least_once_becomes_at_most_once() {
     let mut world = World::new(Version::V4_3);
     let who = world.client();
