@@ -23,6 +23,12 @@ use crate::trace::TraceParent;
 /// | [`FailureHistory::redrives`] | how often an operator sent it back | operators |
 #[derive(Clone, Debug)]
 pub struct Delivery {
+    /// A delivery passes through many hands, and is copied for the layers and for the handler.
+    fields: Arc<Fields>,
+}
+
+#[derive(Clone, Debug)]
+struct Fields {
     message: Message,
     origin: Origin,
     received_at: SystemTime,
@@ -56,10 +62,9 @@ impl Delivery {
         if message.assign_id() {
             Arc::make_mut(history.get_or_insert_default()).id_assigned = true;
         }
-        let origin = origin.clone();
-        Self {
+        let fields = Fields {
             message,
-            origin,
+            origin: origin.clone(),
             received_at,
             enqueued_at: None,
             broker_delivery_count: 1,
@@ -71,147 +76,168 @@ impl Delivery {
             publisher: None,
             extensions: Extensions::default(),
             history,
-        }
+        };
+        Self { fields: Arc::new(fields) }
+    }
+
+    /// What is set already costs nothing: most deliveries are the first of their message.
+    fn with_unless(self, is_so: impl FnOnce(&Fields) -> bool, change: impl FnOnce(&mut Fields)) -> Self {
+        if is_so(&self.fields) { self } else { self.with(change) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Fields)) -> Self {
+        change(Arc::make_mut(&mut self.fields));
+        self
     }
 
     /// Returns the headers that do not change between deliveries of this message.
     pub(crate) fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
-        let counting = self.origin.names.counting_headers;
-        self.message.headers().iter().filter(|(name, _)| !counting.contains(name))
+        let counting = self.fields.origin.names.counting_headers;
+        self.fields.message.headers().iter().filter(|(name, _)| !counting.contains(name))
     }
 
     /// Sets the exchange and the routing key that the message was published with.
     #[must_use]
-    pub fn published_to(mut self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
-        let names = Arc::make_mut(&mut self.origin.names);
-        names.exchange = exchange.into();
-        names.routing_key = routing_key.into();
-        self
+    pub fn published_to(self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
+        self.with(|fields| {
+            let names = Arc::make_mut(&mut fields.origin.names);
+            names.exchange = exchange.into();
+            names.routing_key = routing_key.into();
+        })
     }
 
     /// Sets when the broker put the message into its queue, for brokers that tell this and count the expiration from there.
     #[must_use]
-    pub fn enqueued_at(mut self, time: Option<SystemTime>) -> Self {
-        self.enqueued_at = time;
-        self
+    pub fn enqueued_at(self, time: Option<SystemTime>) -> Self {
+        self.with(|fields| fields.enqueued_at = time)
     }
 
     /// Sets the broker's delivery count: 1 the first time.
     #[must_use]
-    pub fn with_broker_delivery_count(mut self, times: u32) -> Self {
-        self.broker_delivery_count = times.max(1);
-        self.redelivered |= self.broker_delivery_count > 1;
-        self
+    pub fn with_broker_delivery_count(self, times: u32) -> Self {
+        self.with_unless(
+            |fields| fields.broker_delivery_count == 1 && times <= 1,
+            |fields| {
+                fields.broker_delivery_count = times.max(1);
+                fields.redelivered |= times > 1;
+            },
+        )
     }
 
     /// Sets the number of deliveries after which the broker itself removes a message. The consumer sets it on every delivery,
     /// from [`Limits::deliveries`](crate::Limits::deliveries).
     #[must_use]
-    pub fn with_delivery_limit(mut self, limit: Option<u32>) -> Self {
-        self.delivery_limit = limit;
-        self
+    pub fn with_delivery_limit(self, limit: Option<u32>) -> Self {
+        self.with(|fields| fields.delivery_limit = limit)
     }
 
     /// Sets how many times the message failed before without being copied, by the broker's count. Only for brokers that retry
     /// [in place](crate::InPlace).
     #[must_use]
-    pub fn failed_in_place(mut self, times: u32) -> Self {
-        self.failures_in_place = times;
-        self
+    pub fn failed_in_place(self, times: u32) -> Self {
+        self.with_unless(
+            |fields| fields.failures_in_place == times,
+            |fields| fields.failures_in_place = times,
+        )
+    }
+
+    /// Sets what the consumer gives every delivery.
+    pub(crate) fn taken_by_consumer(self, delivery_limit: Option<u32>, publisher: Publisher) -> Self {
+        self.with(|fields| (fields.delivery_limit, fields.publisher) = (delivery_limit, Some(publisher)))
     }
 
     /// Raises the broker's delivery count to at least `times`, for a source that counts better than the broker.
-    pub(crate) fn with_broker_delivery_count_of_at_least(mut self, times: u32) -> Self {
-        let by_earlier_copies = self.history().deliveries_before;
-        self.broker_delivery_count = self.broker_delivery_count.max(times.saturating_sub(by_earlier_copies));
-        self
+    pub(crate) fn with_broker_delivery_count_of_at_least(self, times: u32) -> Self {
+        let of_this_copy = times.saturating_sub(self.history().deliveries_before);
+        self.with(|fields| fields.broker_delivery_count = fields.broker_delivery_count.max(of_this_copy))
     }
 
     /// Replaces the message by this copy, as if the copy had arrived instead.
-    pub(crate) fn replaced_by(mut self, copy: Message, now: SystemTime) -> Self {
-        self.history = FailureHistory::is_on(&copy).then(|| Arc::new(FailureHistory::read(&copy)));
-        self.message = copy;
-        self.received_at = now;
-        (self.broker_delivery_count, self.failures_in_place, self.redelivered) = (1, 0, false);
-        self
+    pub(crate) fn replaced_by(self, copy: Message, now: SystemTime) -> Self {
+        self.with(|fields| {
+            fields.history = FailureHistory::is_on(&copy).then(|| Arc::new(FailureHistory::read(&copy)));
+            fields.message = copy;
+            fields.received_at = now;
+            (fields.broker_delivery_count, fields.failures_in_place, fields.redelivered) = (1, 0, false);
+        })
     }
 
     /// Marks the delivery as handed out before, by the broker's word.
     #[must_use]
-    pub fn marked_redelivered(mut self, redelivered: bool) -> Self {
-        self.redelivered = redelivered;
-        self
+    pub fn marked_redelivered(self, redelivered: bool) -> Self {
+        self.with_unless(
+            |fields| fields.redelivered == redelivered,
+            |fields| fields.redelivered = redelivered,
+        )
     }
 
     /// Sets the number of interruptions of the transport before this delivery: connections, channels and subscriptions that ended
     /// with deliveries in flight. After each interruption, the deliveries that were in flight are redelivered, and so are those that
     /// were settled without the broker learning of it.
     #[must_use]
-    pub fn after_interruptions(mut self, times: u64) -> Self {
-        self.interruptions = times;
-        self
+    pub fn after_interruptions(self, times: u64) -> Self {
+        self.with_unless(|fields| fields.interruptions == times, |fields| fields.interruptions = times)
     }
 
     /// Sets the number that the broker gave the message. It is the same for every delivery of this copy, and differs for every
     /// other message of the queue. It tells two identical messages apart.
     #[must_use]
-    pub fn with_broker_number(mut self, number: u64) -> Self {
-        self.broker_number = Some(number);
-        self
+    pub fn with_broker_number(self, number: u64) -> Self {
+        self.with(|fields| fields.broker_number = Some(number))
     }
 
     /// Sets the publisher for handlers. The consumer gives every delivery the publisher of its transport; a test gives one to a
     /// handler that asks for it.
     #[must_use]
-    pub fn with_publisher(mut self, publisher: Publisher) -> Self {
-        self.publisher = Some(publisher);
-        self
+    pub fn with_publisher(self, publisher: Publisher) -> Self {
+        self.with(|fields| fields.publisher = Some(publisher))
     }
 
     /// Marks the delivery as read in part: the transport could not read `what`. The consumer dead-letters it as
     /// [`MalformedHeaders`](crate::Reason::MalformedHeaders), and no handler sees it. The transport refuses to store a copy of
     /// it, as [`TooLarge`](crate::TransportErrorKind::TooLarge), so that no part of the message is lost.
     #[must_use]
-    pub fn read_without(mut self, what: impl Into<String>) -> Self {
-        Arc::make_mut(self.history.get_or_insert_default()).read_without = Some(what.into());
-        self
+    pub fn read_without(self, what: impl Into<String>) -> Self {
+        self.with(|fields| {
+            Arc::make_mut(fields.history.get_or_insert_default()).read_without = Some(what.into());
+        })
     }
 
     /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &Message {
-        &self.message
+        &self.fields.message
     }
 
     /// Returns the message's id, or the one assigned on arrival if it came without an id.
     #[must_use]
     pub fn id(&self) -> &str {
-        self.message.id().unwrap_or_default()
+        self.fields.message.id().unwrap_or_default()
     }
 
     /// Returns the queue (or subscription) that it came from.
     #[must_use]
     pub fn queue(&self) -> &str {
-        self.origin.queue()
+        self.fields.origin.queue()
     }
 
     /// Returns the exchange (or topic) that this copy was published to. [`FailureHistory::source_exchange`] has the one that the
     /// message was first published to.
     #[must_use]
     pub fn exchange(&self) -> &str {
-        self.origin.exchange()
+        self.fields.origin.exchange()
     }
 
     /// Returns the routing key that this copy was published with.
     #[must_use]
     pub fn routing_key(&self) -> &str {
-        self.origin.routing_key()
+        self.fields.origin.routing_key()
     }
 
     /// Returns when it arrived here, by the transport's clock.
     #[must_use]
     pub fn received_at(&self) -> SystemTime {
-        self.received_at
+        self.fields.received_at
     }
 
     /// Returns which attempt at this message this is: 1 the first time, and one more after each failure. The count survives every
@@ -219,13 +245,13 @@ impl Delivery {
     /// process counts as a failure.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.history().failures().saturating_add(self.failures_in_place).saturating_add(1)
+        self.history().failures().saturating_add(self.fields.failures_in_place).saturating_add(1)
     }
 
     /// Returns how many of its failures only the broker counted, without a record on the message.
     #[must_use]
     pub fn failures_in_place(&self) -> u32 {
-        self.failures_in_place
+        self.fields.failures_in_place
     }
 
     /// Returns how often this message was handed out since it last failed (or since it was published), including this time, and
@@ -233,19 +259,19 @@ impl Delivery {
     /// ([`Counting::deliveries`](crate::Counting::deliveries)), 2 means "at least 2".
     #[must_use]
     pub fn broker_delivery_count(&self) -> u32 {
-        self.broker_delivery_count.saturating_add(self.history().deliveries_before)
+        self.fields.broker_delivery_count.saturating_add(self.history().deliveries_before)
     }
 
     /// Returns the number of deliveries after which the broker itself removes a message; `None`: never, or not known.
     #[must_use]
     pub fn delivery_limit(&self) -> Option<u32> {
-        self.delivery_limit
+        self.fields.delivery_limit
     }
 
     /// Returns true if the broker says that the message may have been handed out before.
     #[must_use]
     pub fn redelivered(&self) -> bool {
-        self.redelivered
+        self.fields.redelivered
     }
 
     /// Returns when the publisher's expiration ends; `None` if the publisher set none. It covers all copies, and time spent in
@@ -260,79 +286,82 @@ impl Delivery {
         if self.history().deadline.is_some() {
             return self.history().deadline;
         }
-        if self.message.properties().expiration.is_some() {
+        if self.fields.message.properties().expiration.is_some() {
             return self.own_deadline();
         }
         // For a redriven message, or one that failed before redrive recorded deadlines.
-        let expiration = self.message.headers().get(header_names::EXPIRATION).and_then(Value::to_integer)?;
-        self.received_at.checked_add(Duration::from_millis(u64::try_from(expiration).ok()?))
+        let expiration =
+            self.fields.message.headers().get(header_names::EXPIRATION).and_then(Value::to_integer)?;
+        self.fields.received_at.checked_add(Duration::from_millis(u64::try_from(expiration).ok()?))
     }
 
     /// Returns when the expiration that the message itself carries ends, whatever its headers say; a copy carries none.
     pub(crate) fn own_deadline(&self) -> Option<SystemTime> {
-        let properties = self.message.properties();
-        let published = self.enqueued_at.or_else(|| properties.timestamp.and_then(Timestamp::to_system_time));
+        let properties = self.fields.message.properties();
+        let published =
+            self.fields.enqueued_at.or_else(|| properties.timestamp.and_then(Timestamp::to_system_time));
         let published = published.and_then(|time| time.checked_add(Duration::from_secs(1)));
-        let from = published.map_or(self.received_at, |published| published.min(self.received_at));
+        let from =
+            published.map_or(self.fields.received_at, |published| published.min(self.fields.received_at));
         from.checked_add(properties.expiration?)
     }
 
     /// Returns when the broker put the message into its queue; `None` if the broker does not tell.
     pub(crate) fn came_at(&self) -> Option<SystemTime> {
-        self.enqueued_at
+        self.fields.enqueued_at
     }
 
     /// Returns the number of interruptions of its transport before it was handed out; 0 if the transport does not count them.
     #[must_use]
     pub fn interruptions(&self) -> u64 {
-        self.interruptions
+        self.fields.interruptions
     }
 
     /// Returns the number that the broker gave the message: for example the sequence number of Service Bus. `None` if the broker
     /// gives none, as with RabbitMQ.
     #[must_use]
     pub fn broker_number(&self) -> Option<u64> {
-        self.broker_number
+        self.fields.broker_number
     }
 
     /// Returns a publisher on the broker that the delivery came from; `None` if no consumer has received it.
     #[must_use]
     pub fn publisher(&self) -> Option<&Publisher> {
-        self.publisher.as_ref()
+        self.fields.publisher.as_ref()
     }
 
     /// Returns the values that layers attached to the delivery.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
-        &self.extensions
+        &self.fields.extensions
     }
 
     /// Returns the same for changes: a layer attaches values that the layers and the handler inside it see.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.extensions
+        &mut Arc::make_mut(&mut self.fields).extensions
     }
 
     /// Returns what redrive wrote on the message when it failed before.
     #[must_use]
     pub fn history(&self) -> &FailureHistory {
         static NONE: LazyLock<FailureHistory> = LazyLock::new(FailureHistory::default);
-        self.history.as_deref().unwrap_or(&NONE)
+        self.fields.history.as_deref().unwrap_or(&NONE)
     }
 
     /// Returns how old the message is at this time: since its publisher's `timestamp`, where it has one; else since its first
     /// failure; else since it came into its queue, or here.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
-        let published = self.message.properties().timestamp.and_then(Timestamp::to_system_time);
-        let since = published.or(self.history().first_failed_at).or(self.enqueued_at);
+        let published = self.fields.message.properties().timestamp.and_then(Timestamp::to_system_time);
+        let since = published.or(self.history().first_failed_at).or(self.fields.enqueued_at);
         // A clock may be ahead of ours.
-        now.duration_since(since.unwrap_or(self.received_at)).unwrap_or_default()
+        now.duration_since(since.unwrap_or(self.fields.received_at)).unwrap_or_default()
     }
 
     /// Returns the publisher's position in its trace, if the message carries one as W3C Trace Context.
     #[must_use]
     pub fn trace_parent(&self) -> Option<TraceParent> {
-        self.message.headers().get("traceparent").and_then(Value::as_str).and_then(TraceParent::parse)
+        self.fields.message.headers().get("traceparent").and_then(Value::as_str).and_then(TraceParent::parse)
     }
 }
 

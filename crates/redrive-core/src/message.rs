@@ -244,18 +244,23 @@ macro_rules! texts {
             ("cluster-id", cluster_id),
             ("session-id", session_id),
         ]
-        .into_iter()
     }};
 }
 
 impl Properties {
     /// Returns every property that is a text, with its name.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
-        texts!(self).map(|(name, text)| (name, text.as_deref()))
+        texts!(self).into_iter().map(|(name, text)| (name, text.as_deref()))
     }
 
     /// The same, to be changed.
     pub fn texts_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Option<String>)> {
-        texts!(self)
+        texts!(self).into_iter()
+    }
+
+    /// Returns every property that is a text but the id.
+    pub(crate) fn texts_beside_id(&self) -> [Option<&str>; 10] {
+        let [_id, others @ ..] = texts!(self);
+        others.map(|(_, text)| text.as_deref())
     }
 }

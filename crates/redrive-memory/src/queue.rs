@@ -1,8 +1,9 @@
 //! One queue and its shelves: a state machine without clock, lock or I/O.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use redrive_core::{Message, Settlement, Shelf};
 use tokio::time::Instant;
 
@@ -22,12 +23,12 @@ pub(crate) type Owner = u64;
 pub(crate) struct Queue {
     options: MemoryOptions,
     /// By position in the queue: a message that is given back returns to its old position, ahead of later messages.
-    ready: BTreeMap<u64, StoredMessage>,
+    ready: VecDeque<(u64, StoredMessage)>,
     /// By due time, then by the order of arrival.
     waiting: BTreeMap<(Instant, u64), StoredMessage>,
-    in_flight: BTreeMap<Tag, InFlight>,
+    in_flight: HashMap<Tag, InFlight>,
     /// The number of deliveries in flight per owner; cached, because every delivery checks it.
-    in_flight_counts: HashMap<Owner, usize>,
+    in_flight_counts: BTreeMap<Owner, usize>,
     dead_letter_shelf: ShelfState,
     parking_shelf: ShelfState,
     last_number: u64,
@@ -110,7 +111,7 @@ impl Queue {
         if limit != 0 && *count >= limit as usize {
             return NextDelivery::Nothing { next_due: None };
         }
-        let Some((position, mut stored)) = self.ready.pop_first() else {
+        let Some((position, mut stored)) = self.ready.pop_front() else {
             return NextDelivery::Nothing { next_due: self.next_due() };
         };
         *count += 1;
@@ -119,6 +120,11 @@ impl Queue {
         let (message, delivery_count) = (stored.message.clone(), stored.delivery_count);
         self.in_flight.insert(tag, InFlight { owner, position, stored });
         NextDelivery::Delivery { tag, position, message, delivery_count }
+    }
+
+    /// Removes a delivery that is done.
+    pub(crate) fn complete(&mut self, tag: Tag) -> Result<(), Refusal> {
+        self.remove_in_flight(tag).map(drop).ok_or(Refusal::Lost)
     }
 
     /// Carries out a settlement. A refused settlement changes nothing.
@@ -149,19 +155,22 @@ impl Queue {
         if at_limit && self.store_on_shelf(Shelf::DeadLetter, delivery.stored.message.clone(), now).is_ok() {
             return;
         }
-        self.ready.insert(delivery.position, delivery.stored);
+        self.make_ready(delivery.position, delivery.stored);
     }
 
     /// Gives back a delivery that does not count.
     pub(crate) fn release(&mut self, tag: Tag) {
         let Some(mut delivery) = self.remove_in_flight(tag) else { return };
         delivery.stored.delivery_count = delivery.stored.delivery_count.saturating_sub(1);
-        self.ready.insert(delivery.position, delivery.stored);
+        self.make_ready(delivery.position, delivery.stored);
     }
 
     /// Returns the tags of all deliveries that this owner has in flight.
     pub(crate) fn tags_of(&self, owner: Owner) -> Vec<Tag> {
-        self.in_flight.iter().filter(|(_, delivery)| delivery.owner == owner).map(|(&tag, _)| tag).collect()
+        let of_owner = self.in_flight.iter().filter(|(_, delivery)| delivery.owner == owner);
+        let mut tags: Vec<_> = of_owner.map(|(&tag, _)| tag).collect();
+        tags.sort_unstable();
+        tags
     }
 
     /// Stores a message on a shelf. Fails if the shelf is full or unwritable.
@@ -231,7 +240,7 @@ impl Queue {
             .values()
             .map(|delivery| (delivery.position, (delivery.stored.message.clone(), None, true)));
         let ready =
-            self.ready.iter().map(|(&position, stored)| (position, (stored.message.clone(), None, false)));
+            self.ready.iter().map(|(position, stored)| (*position, (stored.message.clone(), None, false)));
         let mut queued_in_order: Vec<_> = in_flight.chain(ready).collect();
         queued_in_order.sort_by_key(|&(position, _)| position);
         let waiting =
@@ -296,7 +305,15 @@ impl Queue {
 
     fn enqueue(&mut self, stored: StoredMessage) {
         let position = self.new_number();
-        self.ready.insert(position, stored);
+        self.make_ready(position, stored);
+    }
+
+    fn make_ready(&mut self, position: u64, stored: StoredMessage) {
+        if self.ready.back().is_none_or(|&(last, _)| last < position) {
+            return self.ready.push_back((position, stored));
+        }
+        let place = self.ready.partition_point(|&(other, _)| other < position);
+        self.ready.insert(place, (position, stored));
     }
 
     fn shelf_mut(&mut self, shelf: Shelf) -> &mut ShelfState {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use redrive_core::{
     Delivery, Message, Origin, Received, Receiver, SettleError, Settlement, Signals, TransportError,
@@ -72,11 +73,8 @@ impl Receiver for MemoryReceiver {
         // No I/O yields here: without this call, the consumer of a full queue would block other tasks.
         tokio::task::coop::consume_budget().await;
         loop {
-            // Register before the check: otherwise a change in between would be missed.
+            // Before the check: this future hears of every change since it was made.
             let changed = self.shared.broker.changed().notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-
             match self.shared.take_ready(batch, most) {
                 LookResult::Found(found) => return Ok(found),
                 LookResult::NoMore => return Ok(0),
@@ -136,11 +134,16 @@ impl TransportState {
     }
 
     pub(crate) fn give_back_all(&self) {
-        self.broker.change(&self.queue, |queue| {
+        self.change(|queue| {
             for tag in queue.tags_of(self.owner) {
                 queue.give_back(tag, Instant::now());
             }
         });
+    }
+
+    /// Changes the queue, and wakes all waiting receivers.
+    pub(crate) fn change<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        self.broker.change(&self.queue, work)
     }
 
     /// Ends the transport and its deliveries in flight in one step, so that `take_ready` delivers nothing in between.
@@ -148,7 +151,7 @@ impl TransportState {
         let mut lifecycle = self.lifecycle();
         *lifecycle = Lifecycle::Ended;
         self.closed.store(true, Ordering::Release);
-        self.broker.change(&self.queue, |queue| {
+        self.change(|queue| {
             for tag in queue.tags_of(self.owner) {
                 give_back(queue, tag);
             }
@@ -169,15 +172,26 @@ impl TransportState {
         Ok(())
     }
 
-    fn take_ready(&self, batch: &mut VecDeque<Received<MemoryReceipt>>, most: usize) -> LookResult {
+    fn take_ready(
+        self: &Arc<Self>,
+        batch: &mut VecDeque<Received<MemoryReceipt>>,
+        most: usize,
+    ) -> LookResult {
         let lifecycle = self.lifecycle();
         let Lifecycle::Open { limit: limit @ 1.., .. } = *lifecycle else { return LookResult::NoMore };
         let now = Instant::now();
+        let received_at = self.broker.time_of(now);
         self.broker.with_queue(&self.queue, |queue| {
             for found in 0..most {
                 match queue.deliver_next(self.owner, limit, now) {
                     NextDelivery::Delivery { tag, position, message, delivery_count } => {
-                        batch.push_back(self.to_received(tag, position, message, delivery_count));
+                        batch.push_back(self.to_received(
+                            tag,
+                            position,
+                            message,
+                            delivery_count,
+                            received_at,
+                        ));
                     }
                     NextDelivery::Nothing { next_due } if found == 0 => {
                         return LookResult::Nothing { next_due };
@@ -190,16 +204,17 @@ impl TransportState {
     }
 
     fn to_received(
-        &self,
+        self: &Arc<Self>,
         tag: Tag,
         position: u64,
         message: Message,
         delivery_count: u32,
+        received_at: SystemTime,
     ) -> Received<MemoryReceipt> {
-        let delivery = Delivery::from_origin(message, &self.origin, self.broker.now())
+        let delivery = Delivery::from_origin(message, &self.origin, received_at)
             .with_broker_delivery_count(delivery_count)
             .with_broker_number(position);
-        let receipt = MemoryReceipt::new(self.broker.clone(), Arc::clone(&self.queue), tag);
+        let receipt = MemoryReceipt::new(Arc::clone(self), tag);
         Received { delivery, receipt }
     }
 

@@ -11,8 +11,9 @@ use crate::queue::{Entry, Owner, Queue};
 /// The state of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The queues by name.
-    queues: BTreeMap<String, Queue>,
+    queues: Vec<Queue>,
+    /// Where each queue is in the list, by name.
+    places: BTreeMap<String, usize>,
     last_owner: Owner,
     /// The reports of consumers that are being collected, by the name of their queue.
     reports: BTreeMap<String, Vec<EntryHandle>>,
@@ -31,16 +32,17 @@ impl State {
 
     /// Returns the names of all queues.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.queues.keys().cloned().collect()
+        self.places.keys().cloned().collect()
     }
 
     /// Returns the queue of this name, and creates it if it does not exist.
     pub(crate) fn queue(&mut self, name: &str, options: &MemoryOptions) -> &mut Queue {
-        // Not `entry`: it would copy the name on each call.
-        if !self.queues.contains_key(name) {
-            self.queues.insert(name.to_owned(), Queue::new(options.clone()));
-        }
-        self.queues.get_mut(name).expect("it was inserted just now")
+        let place = self.places.get(name).copied().unwrap_or_else(|| {
+            self.queues.push(Queue::new(options.clone()));
+            self.places.insert(name.to_owned(), self.queues.len() - 1);
+            self.queues.len() - 1
+        });
+        &mut self.queues[place]
     }
 
     /// Starts a collection of reports. Returns the name of its queue.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::in_flight::InFlight;
 use super::losses::Losses;
-use super::settled_cache::{SettledCache, Ticket};
+use super::settled_cache::{Clock, SettledCache, Ticket};
 use crate::delivery::Delivery;
 use crate::transport::Transport;
 
@@ -22,13 +22,13 @@ impl<T: Transport> Context<T> {
 
     /// Records a delivery in flight. Returns true if it is done.
     pub(super) fn arrived(&self, delivery: &Delivery) -> (bool, Option<Ticket>) {
-        self.cache_for(delivery).map_or((false, None), |mut cache| cache.arrived(delivery, Instant::now()))
+        self.cache_for(delivery).map_or((false, None), |mut cache| cache.arrived(delivery, &Instant::now))
     }
 
     /// Records with `how` what becomes of a delivery, if that was not recorded yet.
-    pub(crate) fn leave(&self, in_flight: &mut InFlight, how: fn(&mut SettledCache, &Ticket, Instant)) {
+    pub(crate) fn leave(&self, in_flight: &mut InFlight, how: fn(&mut SettledCache, &Ticket, Clock<'_>)) {
         if let (Some(ticket), Some(cache)) = (in_flight.ticket.take(), &self.settled) {
-            how(&mut cache.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
+            how(&mut cache.lock().unwrap_or_else(PoisonError::into_inner), &ticket, &Instant::now);
         }
     }
 

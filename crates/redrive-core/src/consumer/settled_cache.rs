@@ -31,6 +31,9 @@ pub(crate) const COMES_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 /// Time during which nothing is taken for done, while it is not known which unfinished messages are redelivered.
 const UNSURE_FOR: Duration = Duration::from_secs(600);
 
+/// Tells the time, which costs more than most of what depends on it.
+pub(crate) type Clock<'a> = &'a dyn Fn() -> Instant;
+
 /// Messages that are done. If an acknowledgement was lost, the cache recognizes the message when it is redelivered.
 ///
 /// Where the broker does not number its messages, a message without an id of its own is not remembered.
@@ -133,7 +136,7 @@ impl SettledCache {
 
     /// Records a delivery in flight. Returns true if it is done. Of several identical messages, those that are not done come
     /// first.
-    pub(crate) fn arrived(&mut self, delivery: &Delivery, now: Instant) -> (bool, Option<Ticket>) {
+    pub(crate) fn arrived(&mut self, delivery: &Delivery, now: Clock<'_>) -> (bool, Option<Ticket>) {
         let Some(key) = key(&self.hasher, delivery) else { return (false, None) };
         if delivery.broker_number().is_some() {
             let known = delivery.redelivered() && self.numbered.keys.contains(&key);
@@ -142,11 +145,11 @@ impl SettledCache {
         let interruptions = delivery.interruptions();
         if interruptions != self.interruptions {
             // Handed over late: it was in flight at the interruption, and is redelivered.
-            self.doubts.of(key, now).open += 1;
+            self.doubts.of(key, now()).open += 1;
             return (false, Some(Ticket::Alike { key, interruptions }));
         }
         let known = delivery.redelivered() && {
-            let believes = self.believes(delivery, now);
+            let believes = self.believes(delivery, now());
             self.doubts.take(key, believes)
         };
         *self.in_flight.entry(key).or_default() += 1;
@@ -154,11 +157,11 @@ impl SettledCache {
     }
 
     /// Records that the delivery is done, or that the broker has its copy. The broker may still not know that.
-    pub(crate) fn done(&mut self, ticket: &Ticket, now: Instant) {
+    pub(crate) fn done(&mut self, ticket: &Ticket, now: Clock<'_>) {
         match *ticket {
             Ticket::Numbered(key) => self.numbered.insert(key),
             Ticket::Alike { key, interruptions } if interruptions == self.interruptions => {
-                self.settle(key, now, true);
+                self.settle(key, now(), true);
             }
             // If the message has been redelivered meanwhile, no further redelivery is expected.
             Ticket::Alike { key, .. } => self.doubts.done_late(key),
@@ -166,22 +169,22 @@ impl SettledCache {
     }
 
     /// Records any other settlement: if the broker does not know of it, the message is redelivered, and is not done.
-    pub(crate) fn settled(&mut self, ticket: &Ticket, now: Instant) {
+    pub(crate) fn settled(&mut self, ticket: &Ticket, now: Clock<'_>) {
         if let Ticket::Alike { key, interruptions } = *ticket
             && interruptions == self.interruptions
         {
-            self.settle(key, now, false);
+            self.settle(key, now(), false);
         }
     }
 
     /// Records that the broker keeps the message and delivers it again. Call this before telling the broker: the message may be
     /// back at once.
-    pub(crate) fn comes_again(&mut self, ticket: &Ticket, now: Instant) {
+    pub(crate) fn comes_again(&mut self, ticket: &Ticket, now: Clock<'_>) {
         if let Ticket::Alike { key, interruptions } = *ticket
             && interruptions == self.interruptions
         {
             self.leave_hand(key);
-            self.doubts.of(key, now).open += 1;
+            self.doubts.of(key, now()).open += 1;
         }
     }
 
@@ -225,20 +228,33 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     // Two numbers in one write: each write costs a round of the hash.
     key.write_u64(u64::from(history.copy_number) << 32 | u64::from(history.failures()));
     key.write_u32(history.redrives.or_highest());
+    let mut there = 0;
+    note(id, &mut there, &mut key);
+    for text in properties.texts_beside_id() {
+        note(text, &mut there, &mut key);
+    }
+    note(number, &mut there, &mut key);
     // A recreated queue issues the same numbers again.
-    (id, number, delivery.came_at()).hash(&mut key);
+    note(delivery.came_at(), &mut there, &mut key);
+    note(properties.expiration, &mut there, &mut key);
+    note(properties.timestamp, &mut there, &mut key);
+    note(properties.priority, &mut there, &mut key);
+    note(properties.persistent, &mut there, &mut key);
+    key.write_u64(there);
     (&**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
-    let of_content = (&properties.content_type, &properties.content_encoding, &properties.kind);
-    let of_conversation = (&properties.correlation_id, &properties.reply_to, &properties.to);
-    let of_sender = (&properties.user_id, &properties.app_id, &properties.cluster_id);
-    let of_handling = (properties.priority, properties.expiration, properties.persistent);
-    (of_content, of_conversation, of_sender, of_handling).hash(&mut key);
-    (&properties.session_id, &properties.timestamp).hash(&mut key);
     for (name, value) in delivery.lasting_headers() {
         name.hash(&mut key);
         hash_value(value, &mut key);
     }
     Some(key.finish())
+}
+
+/// Hashes what is there, and notes that it is: what is not, as most are not, costs one bit.
+fn note(value: Option<impl Hash>, there: &mut u64, key: &mut impl Hasher) {
+    *there = *there << 1 | u64::from(value.is_some());
+    if let Some(value) = value {
+        value.hash(key);
+    }
 }
 
 /// One of the latest settlements.

@@ -26,15 +26,15 @@ impl Cache {
     }
 
     fn arrived(&mut self, delivery: &Delivery) -> (bool, Option<Ticket>) {
-        self.cache.arrived(delivery, self.now)
+        self.cache.arrived(delivery, &|| self.now)
     }
 
     fn done(&mut self, ticket: &Ticket) {
-        self.cache.done(ticket, self.now);
+        self.cache.done(ticket, &|| self.now);
     }
 
     fn comes_again(&mut self, ticket: &Ticket) {
-        self.cache.comes_again(ticket, self.now);
+        self.cache.comes_again(ticket, &|| self.now);
     }
 
     fn after(&mut self, time: Duration) {
@@ -172,7 +172,7 @@ fn what_was_settled_otherwise_is_not_done_when_it_comes_again() {
     let mut cache = cache(4);
     settle(&mut cache, &delivery("a", 0));
     let (_, rejected) = cache.arrived(&delivery("a", 0));
-    cache.cache.settled(&rejected.unwrap(), cache.now);
+    cache.cache.settled(&rejected.unwrap(), &|| cache.now);
     cache.interrupted(2, Some(&[]));
     assert!(!cache.arrived(&again(delivery("a", 0), 2)).0);
 }

@@ -35,8 +35,7 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn work(&self, service: ErasedService, received: Received<ReceiptOf<T>>, alone: Alone) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
-        let delivery = delivery.with_delivery_limit(self.signals.delivery_limit());
-        let delivery = delivery.with_publisher(self.publisher.clone());
+        let delivery = delivery.taken_by_consumer(self.signals.delivery_limit(), self.publisher.clone());
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
         let in_flight = InFlight { ticket, known, alone, ..InFlight::default() };

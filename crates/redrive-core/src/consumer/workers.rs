@@ -249,7 +249,7 @@ impl<J> Scheduler<J> {
     async fn next<'a>(&'a self, done: Option<Open<'a, J>>, mut called: bool) -> (J, Open<'a, J>) {
         let mut done = done;
         loop {
-            let mut call = pin!(self.job.notified());
+            let mut call = pin!(None);
             let (job, watched) = {
                 let mut state = self.state();
                 state.called -= usize::from(called);
@@ -262,7 +262,10 @@ impl<J> Scheduler<J> {
                     state.waiting += 1;
                     // `Notify` coalesces permits: register before waiting, or one of two workers that are woken at once never
                     // hears of it.
-                    call.as_mut().enable();
+                    call.set(Some(self.job.notified()));
+                    if let Some(call) = call.as_mut().as_pin_mut() {
+                        call.enable();
+                    }
                 }
                 (job, watched)
             };
@@ -272,7 +275,9 @@ impl<J> Scheduler<J> {
             if let Some(job) = job {
                 return (job, Open { scheduler: self, running: true });
             }
-            call.await;
+            if let Some(call) = call.as_pin_mut() {
+                call.await;
+            }
             called = true;
         }
     }
