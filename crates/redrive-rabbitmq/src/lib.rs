@@ -39,6 +39,9 @@ mod transport;
 pub use broker::deaths::{Death, DeathHistory};
 pub use connection::{ConnectionOptions, Connections, Credentials, CredentialsProvider};
 pub use delay::{DeadLetters, Delay, Entity, Native, SingleQueue, Staged};
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use frames::replay::{replay_read, replay_write};
 pub use options::Options;
 pub use receipt::Receipt;
 pub use receive::RabbitMqReceiver;

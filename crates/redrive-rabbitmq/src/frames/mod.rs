@@ -25,6 +25,7 @@
 //! | [`writer`] | puts the library's frames and redrive's own behind each other |
 //! | [`pump`] | the task that has the socket |
 //! | [`library`] | the stream as the library sees it |
+//! | `replay` | replays a stream, for tests and fuzzing |
 //! | [`runtime`] | opens a connection, and passes it to the library |
 
 mod channels;
@@ -36,6 +37,8 @@ mod frame;
 mod library;
 mod pump;
 mod reader;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod replay;
 mod runtime;
 mod shorten;
 mod taker;

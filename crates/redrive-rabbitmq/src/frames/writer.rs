@@ -7,7 +7,7 @@ use super::channels::{OwnChannels, Unit};
 use super::frame::{CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONNECTION_CLOSE, END, HEAD, METHOD};
 
 /// The first bytes of a connection, which are no frame.
-const PROTOCOL_HEADER: usize = 8;
+pub(super) const PROTOCOL_HEADER: usize = 8;
 /// Number of bytes of a method that tell which one it is.
 const METHOD_SEEN: usize = HEAD + 4;
 /// The library waits while this many of its bytes are not written yet.

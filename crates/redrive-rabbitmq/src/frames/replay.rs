@@ -1,0 +1,214 @@
+//! Replays a stream without sockets: for the fuzz targets and for the test that replays their corpus.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use redrive_core::Bytes;
+
+use super::channels::{OwnChannel, OwnChannels};
+use super::confirms::{Answer, Written};
+use super::deliveries::{DeliveryQueue, TakenDelivery};
+use super::frame::{END, HEAD, METHOD};
+use super::reader::{FrameReader, Greeting};
+use super::writer::{FrameWriter, PROTOCOL_HEADER};
+use crate::convert::{self, Form};
+
+/// Number of messages that wait for a confirm.
+const UNCONFIRMED: usize = 4;
+
+/// Reads what a broker says. Channels 1 and 2 are consumed from, messages were written on channel 3, the library has all others. The
+/// first byte says in how many pieces the rest comes, and as many bytes tell their sizes, again and again.
+///
+/// # Panics
+/// If it matters how the stream is cut, or a message that was taken cannot be written and read again.
+pub fn replay_read(input: &[u8]) {
+    let Some((&pieces, rest)) = input.split_first() else { return };
+    let Some((pieces, stream)) = rest.split_at_checked(usize::from(pieces)) else { return };
+    let sizes: Vec<_> = pieces.iter().map(|&size| usize::from(size).pow(2).max(1)).collect();
+    let mut whole = Broker::new();
+    whole.says(stream);
+    let mut cut = Broker::new();
+    let (mut rest, mut sizes) = (stream, sizes.iter().cycle());
+    while !rest.is_empty() && !cut.failed {
+        let piece = rest.split_off(..rest.len().min(*sizes.next().unwrap_or(&usize::MAX)));
+        cut.says(piece.unwrap_or_default());
+    }
+    assert_eq!(whole.failed, cut.failed);
+    assert!(whole.passed_on == cut.passed_on, "the library reads the same");
+    let taken = whole.taken();
+    assert_eq!(format!("{taken:?}"), format!("{:?}", cut.taken()));
+    assert_eq!(format!("{:?}", whole.answers()), format!("{:?}", cut.answers()));
+    taken.iter().for_each(written_and_read_again);
+}
+
+/// The service's end of a connection.
+struct Broker {
+    reader: FrameReader,
+    consumers: [DeliveryQueue; 2],
+    confirms: std::sync::Arc<super::confirms::Confirms>,
+    passed_on: Vec<u8>,
+    began: Instant,
+    failed: bool,
+}
+
+impl Broker {
+    fn new() -> Self {
+        let channels = OwnChannels::default();
+        let consumers = [1, 2].map(|number| channels.register(number).take_deliveries());
+        let confirms = channels.register(3).take_confirms();
+        let written =
+            |at: usize| Written { header: Bytes::from(vec![0; 14]), body: Bytes::from(vec![0; at]) };
+        confirms.begin((0..UNCONFIRMED).map(written).collect());
+        let reader = FrameReader::new(131_072, Greeting::default(), channels);
+        Self { reader, consumers, confirms, passed_on: Vec::new(), began: Instant::now(), failed: false }
+    }
+
+    fn says(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.failed {
+            let room = self.reader.room();
+            let read = bytes.split_off(..room.len().min(bytes.len())).unwrap_or_default();
+            room[..read.len()].copy_from_slice(read);
+            self.reader.take_in(read.len());
+            self.go_on();
+            while !self.failed && !self.reader.readable().is_empty() {
+                self.passed_on.extend(self.reader.readable());
+                self.reader.handed_on(self.reader.readable().len());
+                self.go_on();
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        // Time stands still: a heartbeat depends on it.
+        self.failed |= self.reader.go_on(self.began).is_err();
+    }
+
+    fn taken(&self) -> Vec<TakenDelivery> {
+        self.consumers.iter().flat_map(|consumer| consumer.take(usize::MAX)).collect()
+    }
+
+    fn answers(&self) -> Option<lapin::Result<Vec<Answer>>> {
+        futures::FutureExt::now_or_never(self.confirms.answers())
+    }
+}
+
+fn written_and_read_again(taken: &TakenDelivery) {
+    let (message, _) = convert::taken(&taken.header, taken.body.clone());
+    let copy = |message| {
+        let mut written = Vec::new();
+        let size = (taken.body.len() as u64).to_be_bytes();
+        written.extend([&[0, 60, 0, 0][..], &size].concat());
+        let copy = convert::for_publishing(message, "guest");
+        convert::write_properties(&copy, Form::Copy, &mut written).ok().map(|()| Bytes::from(written))
+    };
+    // What no frame can carry is refused: a text of more than 255 bytes.
+    let Some(written) = copy(message) else { return };
+    let (again, left_out) = convert::taken(&written, taken.body.clone());
+    assert_eq!(left_out, None);
+    assert_eq!(copy(again), Some(written));
+}
+
+/// Writes what the input says: each instruction is two bytes, one that says who writes or how much the socket takes, and a size.
+///
+/// # Panics
+/// If a frame is cut by another, or a side does not keep its order.
+pub fn replay_write(input: &[u8]) {
+    let channels = OwnChannels::default();
+    let own: OwnChannel = channels.register(2);
+    let mut writer = FrameWriter::new(channels);
+    let (mut by_library, mut by_us) = (b"AMQP\0\0\x09\x01".to_vec(), Vec::new());
+    let (mut begun, mut out) = (0, Vec::new());
+    for (number, instruction) in (0_u8..=255).cycle().zip(input.chunks_exact(2)) {
+        let size = usize::from(instruction[1]) * 40;
+        match instruction[0] % 4 {
+            0 => by_library.extend(frame(1, number, size)),
+            1 => {
+                let added = by_library.len().min(begun + size);
+                writer.add(&by_library[begun..added]);
+                begun = added;
+            }
+            2 => {
+                let frames = [frame(2, number, size), frame(2, number, 1)];
+                by_us.extend(frames.concat());
+                drop(own.write(VecDeque::from(frames.map(Bytes::from))));
+            }
+            _ => takes(&mut writer, size, &mut out),
+        }
+    }
+    writer.add(&by_library[begun..]);
+    takes(&mut writer, usize::MAX, &mut out);
+    let (library, ours) = sides(&out);
+    assert!(library == by_library && ours == by_us);
+}
+
+fn frame(channel: u8, number: u8, size: usize) -> Vec<u8> {
+    let length = u32::try_from(size).unwrap_or_default().to_be_bytes();
+    [&[METHOD, 0, channel][..], &length, &vec![number; size], &[redrive_amqp091::FRAME_END]].concat()
+}
+
+/// The socket takes so many bytes.
+fn takes(writer: &mut FrameWriter, mut most: usize, out: &mut Vec<u8>) {
+    loop {
+        let next = writer.next();
+        let length = next.len().min(most);
+        if length == 0 {
+            return;
+        }
+        out.extend(&next[..length]);
+        most -= length;
+        writer.written(length);
+    }
+}
+
+/// Returns what the library wrote, and our own frames.
+fn sides(mut out: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut library = out.split_off(..PROTOCOL_HEADER).expect("the protocol header").to_vec();
+    let mut ours = Vec::new();
+    while let Some(&[_, _, channel, a, b, c, d]) = out.first_chunk::<HEAD>() {
+        let size = u32::from_be_bytes([a, b, c, d]) as usize;
+        let frame = out.split_off(..HEAD + size + END).expect("whole frames");
+        if channel == 1 { &mut library } else { &mut ours }.extend(frame);
+    }
+    assert!(out.is_empty());
+    (library, ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+
+    fn corpus(target: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+        let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_corpus_is_read_and_written() {
+        for (target, replay) in [("read", replay_read as fn(&[u8])), ("write", replay_write)] {
+            let corpus = corpus(target);
+            assert!(!corpus.is_empty(), "there is none of `{target}`");
+            corpus.iter().for_each(|input| replay(input));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_broker_says_is_read_however_it_is_damaged(
+            file: Index, changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 1..5), end: Index,
+        ) {
+            let mut input = file.get(&corpus("read")).clone();
+            for (at, to) in changes {
+                *at.get_mut(&mut input) = to;
+            }
+            input.truncate(input.len() / 2 + end.index(input.len()));
+            replay_read(&input);
+        }
+    }
+}
