@@ -41,6 +41,14 @@ pub struct QueuedMessage {
     pub in_flight: bool,
 }
 
+/// A queue of a broker, found by its name once.
+#[derive(Debug)]
+pub(crate) struct FoundQueue {
+    pub(crate) broker: MemoryBroker,
+    pub(crate) name: Arc<str>,
+    place: usize,
+}
+
 #[derive(Debug)]
 struct Shared {
     options: MemoryOptions,
@@ -150,6 +158,11 @@ impl MemoryBroker {
         time + moment.saturating_duration_since(instant)
     }
 
+    pub(crate) fn find(&self, name: String) -> FoundQueue {
+        let place = self.lock().place_of(&name, &self.shared.options);
+        FoundQueue { broker: self.clone(), name: name.into(), place }
+    }
+
     /// Returns a new owner for deliveries of this queue.
     pub(crate) fn new_owner(&self, queue: &str) -> Owner {
         self.lock().new_owner(queue, &self.shared.options)
@@ -183,6 +196,20 @@ impl MemoryBroker {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A poisoned lock is safe to use: no change of a queue can panic halfway.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FoundQueue {
+    /// Changes the queue, and wakes all waiting receivers.
+    pub(crate) fn change<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        let result = self.with(work);
+        self.broker.shared.changed.notify_waiters();
+        result
+    }
+
+    /// Calls `work` with the queue, without waking receivers.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        work(self.broker.lock().queue_at(self.place))
     }
 }
 

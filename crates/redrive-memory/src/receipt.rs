@@ -6,9 +6,9 @@ use redrive_core::{SettleError, Settlement};
 use redrive_transport::{GiveBack, InFlight};
 use tokio::time::Instant;
 
+use crate::broker::FoundQueue;
 use crate::error::Refusal;
 use crate::queue::Tag;
-use crate::receive::TransportState;
 
 /// The right to settle one delivery. Dropping it gives the delivery back, which counts as a delivery.
 #[derive(Debug)]
@@ -20,24 +20,24 @@ pub struct MemoryReceipt {
 /// One unsettled delivery.
 #[derive(Debug)]
 struct Held {
-    transport: Arc<TransportState>,
+    queue: Arc<FoundQueue>,
     tag: Tag,
 }
 
 impl MemoryReceipt {
-    pub(crate) fn new(transport: Arc<TransportState>, tag: Tag) -> Self {
-        Self { held: InFlight::new(Held { transport, tag }) }
+    pub(crate) fn new(queue: Arc<FoundQueue>, tag: Tag) -> Self {
+        Self { held: InFlight::new(Held { queue, tag }) }
     }
 
     /// Carries out the settlement in one step.
     pub(crate) fn settle(self, settlement: Settlement) -> Result<(), SettleError<Self>> {
-        let Held { transport, tag } = &*self.held;
-        let settled = transport.change(|queue| match settlement {
+        let Held { queue, tag } = &*self.held;
+        let settled = queue.change(|queue| match settlement {
             // Without the clock, which costs more than the rest.
             Settlement::Complete => queue.complete(*tag),
             other => queue.settle(*tag, other, Instant::now()),
         });
-        let settled = settled.map_err(|refusal| (refusal, refusal.on(&transport.queue)));
+        let settled = settled.map_err(|refusal| (refusal, refusal.on(&queue.name)));
         match settled {
             Ok(()) => drop(self.held.take()),
             Err((Refusal::Lost, error)) => {
@@ -52,6 +52,6 @@ impl MemoryReceipt {
 
 impl GiveBack for Held {
     fn give_back(self) {
-        self.transport.change(|queue| queue.give_back(self.tag, Instant::now()));
+        self.queue.change(|queue| queue.give_back(self.tag, Instant::now()));
     }
 }

@@ -10,7 +10,7 @@ use redrive_core::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use crate::broker::MemoryBroker;
+use crate::broker::FoundQueue;
 use crate::queue::{NextDelivery, Owner, Queue, Tag};
 use crate::receipt::MemoryReceipt;
 
@@ -23,8 +23,7 @@ pub struct MemoryReceiver {
 /// The state that a transport and its receiver share.
 #[derive(Debug)]
 pub(crate) struct TransportState {
-    pub(crate) broker: MemoryBroker,
-    pub(crate) queue: Arc<str>,
+    pub(crate) queue: Arc<FoundQueue>,
     origin: Origin,
     owner: Owner,
     lifecycle: Mutex<Lifecycle>,
@@ -74,7 +73,7 @@ impl Receiver for MemoryReceiver {
         tokio::task::coop::consume_budget().await;
         loop {
             // Before the check: this future hears of every change since it was made.
-            let changed = self.shared.broker.changed().notified();
+            let changed = self.shared.queue.broker.changed().notified();
             match self.shared.take_ready(batch, most) {
                 LookResult::Found(found) => return Ok(found),
                 LookResult::NoMore => return Ok(0),
@@ -104,12 +103,11 @@ impl Receiver for MemoryReceiver {
 }
 
 impl TransportState {
-    pub(crate) fn new(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
-        let origin = Origin::new(&*queue, "", &*queue);
+    pub(crate) fn new(queue: FoundQueue, owner: Owner) -> Self {
+        let name = &queue.name;
         Self {
-            broker,
-            origin,
-            queue: queue.into(),
+            origin: Origin::new(Arc::clone(name), "", Arc::clone(name)),
+            queue: Arc::new(queue),
             owner,
             lifecycle: Mutex::new(Lifecycle::New),
             closed: Arc::default(),
@@ -120,8 +118,8 @@ impl TransportState {
         let mut lifecycle = self.lifecycle();
         match *lifecycle {
             Lifecycle::New => *lifecycle = Lifecycle::Open { prefetch, limit: 0, signals },
-            Lifecycle::Open { .. } => return Err(TransportError::opened_before(&self.queue)),
-            Lifecycle::Ended => return Err(TransportError::closed(&self.queue)),
+            Lifecycle::Open { .. } => return Err(TransportError::opened_before(&self.queue.name)),
+            Lifecycle::Ended => return Err(TransportError::closed(&self.queue.name)),
         }
         Ok(())
     }
@@ -134,16 +132,11 @@ impl TransportState {
     }
 
     pub(crate) fn give_back_all(&self) {
-        self.change(|queue| {
+        self.queue.change(|queue| {
             for tag in queue.tags_of(self.owner) {
                 queue.give_back(tag, Instant::now());
             }
         });
-    }
-
-    /// Changes the queue, and wakes all waiting receivers.
-    pub(crate) fn change<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
-        self.broker.change(&self.queue, work)
     }
 
     /// Ends the transport and its deliveries in flight in one step, so that `take_ready` delivers nothing in between.
@@ -151,7 +144,7 @@ impl TransportState {
         let mut lifecycle = self.lifecycle();
         *lifecycle = Lifecycle::Ended;
         self.closed.store(true, Ordering::Release);
-        self.change(|queue| {
+        self.queue.change(|queue| {
             for tag in queue.tags_of(self.owner) {
                 give_back(queue, tag);
             }
@@ -164,24 +157,20 @@ impl TransportState {
                 *limit = if *prefetch == 0 { requested } else { requested.min(*prefetch) };
             }
             Lifecycle::New | Lifecycle::Ended if requested > 0 => {
-                return Err(TransportError::closed(&self.queue));
+                return Err(TransportError::closed(&self.queue.name));
             }
             Lifecycle::New | Lifecycle::Ended => {}
         }
-        self.broker.changed().notify_waiters();
+        self.queue.broker.changed().notify_waiters();
         Ok(())
     }
 
-    fn take_ready(
-        self: &Arc<Self>,
-        batch: &mut VecDeque<Received<MemoryReceipt>>,
-        most: usize,
-    ) -> LookResult {
+    fn take_ready(&self, batch: &mut VecDeque<Received<MemoryReceipt>>, most: usize) -> LookResult {
         let lifecycle = self.lifecycle();
         let Lifecycle::Open { limit: limit @ 1.., .. } = *lifecycle else { return LookResult::NoMore };
         let now = Instant::now();
-        let received_at = self.broker.time_of(now);
-        self.broker.with_queue(&self.queue, |queue| {
+        let received_at = self.queue.broker.time_of(now);
+        self.queue.with(|queue| {
             for found in 0..most {
                 match queue.deliver_next(self.owner, limit, now) {
                     NextDelivery::Delivery { tag, position, message, delivery_count } => {
@@ -204,7 +193,7 @@ impl TransportState {
     }
 
     fn to_received(
-        self: &Arc<Self>,
+        &self,
         tag: Tag,
         position: u64,
         message: Message,
@@ -214,7 +203,7 @@ impl TransportState {
         let delivery = Delivery::from_origin(message, &self.origin, received_at)
             .with_broker_delivery_count(delivery_count)
             .with_broker_number(position);
-        let receipt = MemoryReceipt::new(Arc::clone(self), tag);
+        let receipt = MemoryReceipt::new(Arc::clone(&self.queue), tag);
         Received { delivery, receipt }
     }
 

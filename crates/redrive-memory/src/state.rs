@@ -37,11 +37,20 @@ impl State {
 
     /// Returns the queue of this name, and creates it if it does not exist.
     pub(crate) fn queue(&mut self, name: &str, options: &MemoryOptions) -> &mut Queue {
-        let place = self.places.get(name).copied().unwrap_or_else(|| {
+        let place = self.place_of(name, options);
+        self.queue_at(place)
+    }
+
+    /// Returns where the queue of this name is, and creates it if it does not exist. The place never changes.
+    pub(crate) fn place_of(&mut self, name: &str, options: &MemoryOptions) -> usize {
+        self.places.get(name).copied().unwrap_or_else(|| {
             self.queues.push(Queue::new(options.clone()));
             self.places.insert(name.to_owned(), self.queues.len() - 1);
             self.queues.len() - 1
-        });
+        })
+    }
+
+    pub(crate) fn queue_at(&mut self, place: usize) -> &mut Queue {
         &mut self.queues[place]
     }
 

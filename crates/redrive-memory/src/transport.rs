@@ -30,7 +30,7 @@ impl MemoryBroker {
     pub fn transport(&self, queue: impl Into<String>) -> Memory {
         let queue = queue.into();
         let owner = self.new_owner(&queue);
-        Memory { shared: Arc::new(TransportState::new(self.clone(), queue, owner)) }
+        Memory { shared: Arc::new(TransportState::new(self.find(queue), owner)) }
     }
 }
 
@@ -50,13 +50,13 @@ impl Memory {
     /// Returns the broker, to publish messages and to inspect queues.
     #[must_use]
     pub fn broker(&self) -> &MemoryBroker {
-        &self.shared.broker
+        &self.shared.queue.broker
     }
 
     /// Returns the name of the queue.
     #[must_use]
     pub fn queue(&self) -> &str {
-        &self.shared.queue
+        &self.shared.queue.name
     }
 
     /// Returns a publisher for this queue; [`to`](Publisher::to) returns one for any other queue.
@@ -82,8 +82,8 @@ impl Memory {
     pub fn publisher(&self) -> Publisher {
         let closed = Arc::clone(&self.shared.closed);
         Publisher::new(QueuePublisher::new(
-            self.shared.broker.clone(),
-            Arc::clone(&self.shared.queue),
+            self.shared.queue.broker.clone(),
+            Arc::clone(&self.shared.queue.name),
             closed,
         ))
     }
@@ -100,7 +100,7 @@ impl Memory {
     /// Returns the shelves of this queue. For operators.
     #[must_use]
     pub fn shelves(&self) -> MemoryShelves {
-        self.shared.broker.shelves(self.shared.queue.to_string())
+        self.shared.queue.broker.shelves(self.shared.queue.name.to_string())
     }
 
     /// Simulates the death of the process. All deliveries in flight are given back and count, their receipts become invalid, and
@@ -121,7 +121,7 @@ impl Memory {
 
     fn facts(&self) -> Facts {
         let mut facts = Facts::new("memory");
-        facts.limits.deliveries = self.shared.broker.options().delivery_limit;
+        facts.limits.deliveries = self.shared.queue.broker.options().delivery_limit;
         facts.dead_letter = NativeDeadLetter::LastResort;
         facts
     }
@@ -131,7 +131,7 @@ impl Transport for Memory {
     type Receiver = MemoryReceiver;
 
     fn queue(&self) -> &str {
-        &self.shared.queue
+        &self.shared.queue.name
     }
 
     fn publisher(&self) -> Publisher {
@@ -140,7 +140,7 @@ impl Transport for Memory {
 
     async fn open(&self, needs: &Needs, signals: Signals) -> Result<(MemoryReceiver, Facts), OpenError> {
         let facts = self.facts();
-        needs.check(&self.shared.queue, &facts)?;
+        needs.check(&self.shared.queue.name, &facts)?;
         self.shared.open(needs.prefetch, signals)?;
         Ok((MemoryReceiver::new(Arc::clone(&self.shared)), facts))
     }
@@ -151,7 +151,7 @@ impl Transport for Memory {
     }
 
     fn outline(&self, _needs: &Needs) -> Outline {
-        let queue = Arc::clone(&self.shared.queue);
+        let queue = Arc::clone(&self.shared.queue.name);
         Outline::new(self.facts()).resting(move |settlement| rest(&queue, settlement))
     }
 
@@ -161,7 +161,7 @@ impl Transport for Memory {
     }
 
     fn now(&self) -> SystemTime {
-        self.shared.broker.now()
+        self.shared.queue.broker.now()
     }
 }
 
