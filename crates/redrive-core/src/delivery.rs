@@ -1,5 +1,6 @@
 //! One arrival of a message.
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
@@ -21,13 +22,13 @@ use crate::trace::TraceParent;
 /// | [`attempt`](Self::attempt) | failures of this message, in its headers | redrive |
 /// | [`broker_delivery_count`](Self::broker_delivery_count) | how often this copy was handed out, even to processes that died | the broker |
 /// | [`FailureHistory::redrives`] | how often an operator sent it back | operators |
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Delivery {
-    /// A delivery passes through many hands, and is copied for the layers and for the handler.
+    // One pointer: a delivery is passed on often, and cloned for layers and handlers.
     fields: Arc<Fields>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Fields {
     message: Message,
     origin: Origin,
@@ -80,9 +81,9 @@ impl Delivery {
         Self { fields: Arc::new(fields) }
     }
 
-    /// What is set already costs nothing: most deliveries are the first of their message.
-    fn with_unless(self, is_so: impl FnOnce(&Fields) -> bool, change: impl FnOnce(&mut Fields)) -> Self {
-        if is_so(&self.fields) { self } else { self.with(change) }
+    /// Applies a change, unless it would change nothing, as for most deliveries: the check is cheaper than the change.
+    fn with_unless(self, unchanged: impl FnOnce(&Fields) -> bool, change: impl FnOnce(&mut Fields)) -> Self {
+        if unchanged(&self.fields) { self } else { self.with(change) }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Fields)) -> Self {
@@ -362,6 +363,41 @@ impl Delivery {
     #[must_use]
     pub fn trace_parent(&self) -> Option<TraceParent> {
         self.fields.message.headers().get("traceparent").and_then(Value::as_str).and_then(TraceParent::parse)
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fields {
+            message,
+            origin,
+            received_at,
+            enqueued_at,
+            broker_delivery_count,
+            delivery_limit,
+            failures_in_place,
+            redelivered,
+            interruptions,
+            broker_number,
+            publisher,
+            extensions,
+            history,
+        } = &*self.fields;
+        f.debug_struct("Delivery")
+            .field("message", message)
+            .field("origin", origin)
+            .field("received_at", received_at)
+            .field("enqueued_at", enqueued_at)
+            .field("broker_delivery_count", broker_delivery_count)
+            .field("delivery_limit", delivery_limit)
+            .field("failures_in_place", failures_in_place)
+            .field("redelivered", redelivered)
+            .field("interruptions", interruptions)
+            .field("broker_number", broker_number)
+            .field("publisher", publisher)
+            .field("extensions", extensions)
+            .field("history", history)
+            .finish()
     }
 }
 

@@ -41,9 +41,9 @@ pub struct QueuedMessage {
     pub in_flight: bool,
 }
 
-/// A queue of a broker, found by its name once.
+/// A queue of a broker, looked up once.
 #[derive(Debug)]
-pub(crate) struct FoundQueue {
+pub(crate) struct QueueHandle {
     pub(crate) broker: MemoryBroker,
     pub(crate) name: Arc<str>,
     place: usize,
@@ -158,9 +158,9 @@ impl MemoryBroker {
         time + moment.saturating_duration_since(instant)
     }
 
-    pub(crate) fn find(&self, name: String) -> FoundQueue {
+    pub(crate) fn find(&self, name: String) -> QueueHandle {
         let place = self.lock().place_of(&name, &self.shared.options);
-        FoundQueue { broker: self.clone(), name: name.into(), place }
+        QueueHandle { broker: self.clone(), name: name.into(), place }
     }
 
     /// Returns a new owner for deliveries of this queue.
@@ -199,7 +199,7 @@ impl MemoryBroker {
     }
 }
 
-impl FoundQueue {
+impl QueueHandle {
     /// Changes the queue, and wakes all waiting receivers.
     pub(crate) fn change<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
         let result = self.with(work);

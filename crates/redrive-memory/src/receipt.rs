@@ -6,7 +6,7 @@ use redrive_core::{SettleError, Settlement};
 use redrive_transport::{GiveBack, InFlight};
 use tokio::time::Instant;
 
-use crate::broker::FoundQueue;
+use crate::broker::QueueHandle;
 use crate::error::Refusal;
 use crate::queue::Tag;
 
@@ -20,23 +20,19 @@ pub struct MemoryReceipt {
 /// One unsettled delivery.
 #[derive(Debug)]
 struct Held {
-    queue: Arc<FoundQueue>,
+    queue: Arc<QueueHandle>,
     tag: Tag,
 }
 
 impl MemoryReceipt {
-    pub(crate) fn new(queue: Arc<FoundQueue>, tag: Tag) -> Self {
+    pub(crate) fn new(queue: Arc<QueueHandle>, tag: Tag) -> Self {
         Self { held: InFlight::new(Held { queue, tag }) }
     }
 
     /// Carries out the settlement in one step.
     pub(crate) fn settle(self, settlement: Settlement) -> Result<(), SettleError<Self>> {
         let Held { queue, tag } = &*self.held;
-        let settled = queue.change(|queue| match settlement {
-            // Without the clock, which costs more than the rest.
-            Settlement::Complete => queue.complete(*tag),
-            other => queue.settle(*tag, other, Instant::now()),
-        });
+        let settled = queue.change(|queue| queue.settle(*tag, settlement, Instant::now));
         let settled = settled.map_err(|refusal| (refusal, refusal.on(&queue.name)));
         match settled {
             Ok(()) => drop(self.held.take()),

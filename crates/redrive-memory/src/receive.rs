@@ -10,7 +10,7 @@ use redrive_core::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use crate::broker::FoundQueue;
+use crate::broker::QueueHandle;
 use crate::queue::{NextDelivery, Owner, Queue, Tag};
 use crate::receipt::MemoryReceipt;
 
@@ -23,7 +23,7 @@ pub struct MemoryReceiver {
 /// The state that a transport and its receiver share.
 #[derive(Debug)]
 pub(crate) struct TransportState {
-    pub(crate) queue: Arc<FoundQueue>,
+    pub(crate) queue: Arc<QueueHandle>,
     origin: Origin,
     owner: Owner,
     lifecycle: Mutex<Lifecycle>,
@@ -72,7 +72,7 @@ impl Receiver for MemoryReceiver {
         // No I/O yields here: without this call, the consumer of a full queue would block other tasks.
         tokio::task::coop::consume_budget().await;
         loop {
-            // Before the check: this future hears of every change since it was made.
+            // Created before the check: `notify_waiters` reaches it from then on.
             let changed = self.shared.queue.broker.changed().notified();
             match self.shared.take_ready(batch, most) {
                 LookResult::Found(found) => return Ok(found),
@@ -103,7 +103,7 @@ impl Receiver for MemoryReceiver {
 }
 
 impl TransportState {
-    pub(crate) fn new(queue: FoundQueue, owner: Owner) -> Self {
+    pub(crate) fn new(queue: QueueHandle, owner: Owner) -> Self {
         let name = &queue.name;
         Self {
             origin: Origin::new(Arc::clone(name), "", Arc::clone(name)),

@@ -31,7 +31,7 @@ pub(crate) const COMES_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 /// Time during which nothing is taken for done, while it is not known which unfinished messages are redelivered.
 const UNSURE_FOR: Duration = Duration::from_secs(600);
 
-/// Tells the time, which costs more than most of what depends on it.
+/// The current time. Read only where it is needed: reading it takes longer than most of the rest.
 pub(crate) type Clock<'a> = &'a dyn Fn() -> Instant;
 
 /// Messages that are done. If an acknowledgement was lost, the cache recognizes the message when it is redelivered.
@@ -228,33 +228,33 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     // Two numbers in one write: each write costs a round of the hash.
     key.write_u64(u64::from(history.copy_number) << 32 | u64::from(history.failures()));
     key.write_u32(history.redrives.or_highest());
-    let mut there = 0;
-    note(id, &mut there, &mut key);
-    for text in properties.texts_beside_id() {
-        note(text, &mut there, &mut key);
-    }
-    note(number, &mut there, &mut key);
+    let (texts, came_at) = (properties.texts_beside_id(), delivery.came_at());
+    // Which of them are present, in one write: most are not.
+    let present = [
+        id.is_some(),
+        number.is_some(),
+        came_at.is_some(),
+        properties.expiration.is_some(),
+        properties.timestamp.is_some(),
+        properties.priority.is_some(),
+        properties.persistent.is_some(),
+    ];
+    let present = present.into_iter().chain(texts.iter().map(Option::is_some));
+    key.write_u64(present.fold(0, |bits, present| bits << 1 | u64::from(present)));
+    std::iter::once(id).chain(texts).flatten().for_each(|text| text.hash(&mut key));
     // A recreated queue issues the same numbers again.
-    note(delivery.came_at(), &mut there, &mut key);
-    note(properties.expiration, &mut there, &mut key);
-    note(properties.timestamp, &mut there, &mut key);
-    note(properties.priority, &mut there, &mut key);
-    note(properties.persistent, &mut there, &mut key);
-    key.write_u64(there);
+    number.iter().for_each(|number| number.hash(&mut key));
+    came_at.iter().for_each(|time| time.hash(&mut key));
+    properties.expiration.iter().for_each(|time| time.hash(&mut key));
+    properties.timestamp.iter().for_each(|time| time.hash(&mut key));
+    properties.priority.iter().for_each(|priority| priority.hash(&mut key));
+    properties.persistent.iter().for_each(|persistent| persistent.hash(&mut key));
     (&**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
     for (name, value) in delivery.lasting_headers() {
         name.hash(&mut key);
         hash_value(value, &mut key);
     }
     Some(key.finish())
-}
-
-/// Hashes what is there, and notes that it is: what is not, as most are not, costs one bit.
-fn note(value: Option<impl Hash>, there: &mut u64, key: &mut impl Hasher) {
-    *there = *there << 1 | u64::from(value.is_some());
-    if let Some(value) = value {
-        value.hash(key);
-    }
 }
 
 /// One of the latest settlements.

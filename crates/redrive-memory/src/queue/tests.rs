@@ -71,7 +71,7 @@ fn a_release_does_not_count_as_a_delivery() {
     queue.give_back(tag, now);
     let (tag, _, count) = next(&mut queue, ME, now);
     assert_eq!(count, 2);
-    assert_eq!(queue.settle(tag, Settlement::Release, now), Ok(()));
+    assert_eq!(queue.settle(tag, Settlement::Release, || now), Ok(()));
     assert_eq!(next(&mut queue, ME, now).2, 2);
 }
 
@@ -81,7 +81,7 @@ fn waits_end_in_the_order_of_their_due_times() {
     let mut queue = filled(MemoryOptions::new(), &["a", "b", "c"]);
     for (wait, id) in [(60, "a"), (10, "b"), (10, "c")] {
         let (tag, ..) = next(&mut queue, ME, now);
-        queue.settle(tag, reschedule(wait, id), now).expect("it waits");
+        queue.settle(tag, reschedule(wait, id), || now).expect("it waits");
     }
     let due = now + Duration::from_secs(10);
     let just_before = due - Duration::from_millis(1);
@@ -100,7 +100,7 @@ fn a_wait_beyond_the_clock_never_ends() {
     let mut queue = filled(MemoryOptions::new(), &["a"]);
     let (tag, ..) = next(&mut queue, ME, now);
     let copy = message("a");
-    queue.settle(tag, Settlement::Reschedule { wait: Duration::MAX, copy }, now).expect("it waits");
+    queue.settle(tag, Settlement::Reschedule { wait: Duration::MAX, copy }, || now).expect("it waits");
     assert_eq!(queue.waiting(now + Duration::from_secs(10 * 365 * 86_400)), 1);
 }
 
@@ -121,7 +121,7 @@ fn a_full_queue_refuses_publishers_but_no_retries() {
     assert_eq!(queue.publish(message("b")), Err(Refusal::QueueFull(1)));
     let (tag, ..) = next(&mut queue, ME, now);
     assert_eq!(queue.publish(message("b")), Err(Refusal::QueueFull(1)), "a delivery in flight takes up room");
-    assert_eq!(queue.settle(tag, reschedule(1, "a"), now), Ok(()));
+    assert_eq!(queue.settle(tag, reschedule(1, "a"), || now), Ok(()));
     assert_eq!(queue.depth(), 1);
 }
 
@@ -131,11 +131,11 @@ fn a_full_shelf_refuses_and_the_delivery_stays_in_flight() {
     let mut queue = filled(MemoryOptions::new().shelf_capacity(1), &["a", "b"]);
     let (a, ..) = next(&mut queue, ME, now);
     let (b, ..) = next(&mut queue, ME, now);
-    assert_eq!(queue.settle(a, shelve(Shelf::DeadLetter, "a"), now), Ok(()));
+    assert_eq!(queue.settle(a, shelve(Shelf::DeadLetter, "a"), || now), Ok(()));
     let refused = Err(Refusal::ShelfFull(Shelf::DeadLetter));
-    assert_eq!(queue.settle(b, shelve(Shelf::DeadLetter, "b"), now), refused);
-    assert_eq!(queue.settle(b, Settlement::NativeDeadLetter, now), refused);
-    assert_eq!(queue.settle(b, shelve(Shelf::Parking, "b"), now), Ok(()), "the other shelf has room");
+    assert_eq!(queue.settle(b, shelve(Shelf::DeadLetter, "b"), || now), refused);
+    assert_eq!(queue.settle(b, Settlement::NativeDeadLetter, || now), refused);
+    assert_eq!(queue.settle(b, shelve(Shelf::Parking, "b"), || now), Ok(()), "the other shelf has room");
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn a_receipt_settles_once() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new(), &["a"]);
     let (tag, ..) = next(&mut queue, ME, now);
-    assert_eq!(queue.settle(tag, Settlement::Complete, now), Ok(()));
-    assert_eq!(queue.settle(tag, reschedule(1, "a"), now), Err(Refusal::Lost));
+    assert_eq!(queue.settle(tag, Settlement::Complete, || now), Ok(()));
+    assert_eq!(queue.settle(tag, reschedule(1, "a"), || now), Err(Refusal::Lost));
     queue.give_back(tag, now);
     assert_eq!(queue.depth(), 0);
 }
@@ -263,7 +263,7 @@ impl World {
     }
 
     fn settle(&mut self, n: usize, settlement: &Settlement) -> bool {
-        self.pick_tag(n).is_some_and(|tag| self.queue.settle(tag, settlement.clone(), self.now).is_ok())
+        self.pick_tag(n).is_some_and(|tag| self.queue.settle(tag, settlement.clone(), || self.now).is_ok())
     }
 
     fn present(&self) -> usize {
@@ -286,6 +286,7 @@ proptest! {
         for step in &steps {
             world.apply(step);
             prop_assert_eq!(world.present() + world.removed, world.published, "after {:?}", step);
+            prop_assert!(world.queue.ready.iter().is_sorted_by_key(|&(position, _)| position), "after {:?}", step);
         }
     }
 }

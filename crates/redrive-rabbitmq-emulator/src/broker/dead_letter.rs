@@ -28,8 +28,9 @@ pub(crate) struct DeadLetter {
 
 /// More deaths of one message without time passing make a long chain.
 const SHORT_CHAIN: u32 = 16;
-/// So many dead letters of a queue that keeps them are on their way at once: those that do not arrive hold up all others.
-const MOST_ON_THEIR_WAY: usize = 32;
+/// The number of dead letters that a queue with at-least-once has on their way: RabbitMQ's default for
+/// `dead_letter_worker_consumer_prefetch`. Those that do not arrive hold up all others.
+const DEAD_LETTER_PREFETCH: usize = 32;
 /// So many deaths in long chains are still carried out.
 const MOST_IN_LONG_CHAINS: u32 = 10_000;
 
@@ -65,7 +66,7 @@ impl Broker {
 
     pub(super) fn route_dead_letter(&mut self, dead: DeadLetter) {
         let (id, size, keep) = (dead.queue, dead.dying.stored.size, dead.keep);
-        if keep && self.queues.get(&id).is_some_and(|queue| queue.undelivered.len() >= MOST_ON_THEIR_WAY) {
+        if keep && self.queues.get(&id).is_some_and(|queue| queue.undelivered.len() >= DEAD_LETTER_PREFETCH) {
             self.keep(id, dead.dying);
         } else {
             self.route_dying(dead);
@@ -105,6 +106,8 @@ impl Broker {
             dead.dying.reason != Reason::Rejected
                 && self.queues.get(target).is_some_and(|queue| is_cycle(&queue.name, &deaths))
         });
+        // 3.10 takes the confirm of a copy in its own queue for something else, and waits for it while the queue is a target.
+        let unconfirmed = version.is_3_10() && dead.keep && targets.contains(&dead.queue);
         let targets: Vec<_> =
             targets.into_iter().filter(|target| !dead.dying.taken_by.contains(target)).collect();
         // It arrived at least once, and nobody is left who refused it.
@@ -129,8 +132,6 @@ impl Broker {
                 self.dropped(dead.vhost, &dead.queue_name, DropReason::DeadLetterRefused, &message);
             }
         }
-        // 3.10 takes the confirm of such a copy for something else, and keeps the dead letter for ever.
-        let unconfirmed = version.is_3_10() && dead.keep && dead.dying.taken_by.contains(&dead.queue);
         if !to.is_empty() || !(is_refused || unconfirmed) {
             let (vhost, now) = (self.vhost(dead.vhost).name.clone(), self.now);
             self.events.add(now, &vhost, || EventKind::DeadLettered {
@@ -139,10 +140,14 @@ impl Broker {
                 to,
             });
         }
-        if is_refused || unconfirmed {
+        if is_refused {
             return self.keep(dead.queue, dead.dying);
         }
         self.forget(dead.queue, &dead.dying.stored);
+        if unconfirmed {
+            dead.dying.stored.kept = false;
+            self.keep(dead.queue, dead.dying);
+        }
     }
 
     /// A dead letter is not at all of its targets: it is dropped, or kept by its queue for another try.

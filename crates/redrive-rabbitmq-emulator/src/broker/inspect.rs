@@ -13,7 +13,7 @@ pub struct QueueCounts {
     pub unacked: usize,
     /// Given back, and waiting for their time (4.3).
     pub delayed: usize,
-    /// Dead letters that wait for their target (at-least-once).
+    /// Dead letters that are not confirmed by all of their targets (at-least-once), and those that wait behind them.
     pub dead_letters: usize,
     /// Bytes of the bodies that are ready.
     pub ready_bytes: u64,

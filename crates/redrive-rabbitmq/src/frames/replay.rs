@@ -8,13 +8,17 @@ use redrive_core::Bytes;
 use super::channels::{OwnChannel, OwnChannels};
 use super::confirms::{Answer, Written};
 use super::deliveries::{DeliveryQueue, TakenDelivery};
-use super::frame::{END, HEAD, METHOD};
+use super::frame::{CHANNEL_CLOSE, END, HEAD, METHOD};
 use super::reader::{FrameReader, Greeting};
 use super::writer::{FrameWriter, PROTOCOL_HEADER};
 use crate::convert::{self, Form};
 
 /// Number of messages that wait for a confirm.
 const UNCONFIRMED: usize = 4;
+/// The library reads this many bytes at a time.
+const READ: usize = 100;
+/// The channel of redrive's own frames that are written.
+const OWN: u8 = 2;
 
 /// Reads what a broker says. Channels 1 and 2 are consumed from, messages were written on channel 3, the library has all others. The
 /// first byte says in how many pieces the rest comes, and as many bytes tell their sizes, again and again.
@@ -25,9 +29,9 @@ pub fn replay_read(input: &[u8]) {
     let Some((&pieces, rest)) = input.split_first() else { return };
     let Some((pieces, stream)) = rest.split_at_checked(usize::from(pieces)) else { return };
     let sizes: Vec<_> = pieces.iter().map(|&size| usize::from(size).pow(2).max(1)).collect();
-    let mut whole = Broker::new();
+    let mut whole = Connection::new();
     whole.says(stream);
-    let mut cut = Broker::new();
+    let mut cut = Connection::new();
     let (mut rest, mut sizes) = (stream, sizes.iter().cycle());
     while !rest.is_empty() && !cut.failed {
         let piece = rest.split_off(..rest.len().min(*sizes.next().unwrap_or(&usize::MAX)));
@@ -42,7 +46,7 @@ pub fn replay_read(input: &[u8]) {
 }
 
 /// The service's end of a connection.
-struct Broker {
+struct Connection {
     reader: FrameReader,
     consumers: [DeliveryQueue; 2],
     confirms: std::sync::Arc<super::confirms::Confirms>,
@@ -51,7 +55,7 @@ struct Broker {
     failed: bool,
 }
 
-impl Broker {
+impl Connection {
     fn new() -> Self {
         let channels = OwnChannels::default();
         let consumers = [1, 2].map(|number| channels.register(number).take_deliveries());
@@ -71,8 +75,9 @@ impl Broker {
             self.reader.take_in(read.len());
             self.go_on();
             while !self.failed && !self.reader.readable().is_empty() {
-                self.passed_on.extend(self.reader.readable());
-                self.reader.handed_on(self.reader.readable().len());
+                let length = self.reader.readable().len().min(READ);
+                self.passed_on.extend(&self.reader.readable()[..length]);
+                self.reader.handed_on(length);
                 self.go_on();
             }
         }
@@ -111,26 +116,31 @@ fn written_and_read_again(taken: &TakenDelivery) {
 /// Writes what the input says: each instruction is two bytes, one that says who writes or how much the socket takes, and a size.
 ///
 /// # Panics
-/// If a frame is cut by another, or a side does not keep its order.
+/// If a frame is cut by another, a side does not keep its order, or something follows the end of its channel.
 pub fn replay_write(input: &[u8]) {
     let channels = OwnChannels::default();
-    let own: OwnChannel = channels.register(2);
+    let own: OwnChannel = channels.register(OWN.into());
     let mut writer = FrameWriter::new(channels);
     let (mut by_library, mut by_us) = (b"AMQP\0\0\x09\x01".to_vec(), Vec::new());
     let (mut begun, mut out) = (0, Vec::new());
+    let mut before_the_end = None;
     for (number, instruction) in (0_u8..=255).cycle().zip(input.chunks_exact(2)) {
         let size = usize::from(instruction[1]) * 40;
-        match instruction[0] % 4 {
-            0 => by_library.extend(frame(1, number, size)),
+        match instruction[0] % 5 {
+            0 => by_library.extend(frame(1, &vec![number; size])),
             1 => {
                 let added = by_library.len().min(begun + size);
                 writer.add(&by_library[begun..added]);
                 begun = added;
             }
             2 => {
-                let frames = [frame(2, number, size), frame(2, number, 1)];
-                by_us.extend(frames.concat());
+                let frames = [frame(OWN, &vec![number; size]), frame(OWN, &[number])];
+                by_us.push(frames.concat());
                 drop(own.write(VecDeque::from(frames.map(Bytes::from))));
+            }
+            3 if before_the_end.is_none() => {
+                by_library.extend(frame(OWN, &CHANNEL_CLOSE));
+                before_the_end = Some(by_us.len());
             }
             _ => takes(&mut writer, size, &mut out),
         }
@@ -138,12 +148,15 @@ pub fn replay_write(input: &[u8]) {
     writer.add(&by_library[begun..]);
     takes(&mut writer, usize::MAX, &mut out);
     let (library, ours) = sides(&out);
-    assert!(library == by_library && ours == by_us);
+    assert!(library == by_library);
+    // What was written before the end goes before it, and the rest as far as the end was not seen yet.
+    assert!(before_the_end.is_none_or(|before| ours.len() >= before) && by_us.starts_with(&ours));
+    assert!(before_the_end.is_some() || ours.len() == by_us.len());
 }
 
-fn frame(channel: u8, number: u8, size: usize) -> Vec<u8> {
-    let length = u32::try_from(size).unwrap_or_default().to_be_bytes();
-    [&[METHOD, 0, channel][..], &length, &vec![number; size], &[redrive_amqp091::FRAME_END]].concat()
+fn frame(channel: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
+    [&[METHOD, 0, channel][..], &length, payload, &[redrive_amqp091::FRAME_END]].concat()
 }
 
 /// The socket takes so many bytes.
@@ -160,17 +173,30 @@ fn takes(writer: &mut FrameWriter, mut most: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns what the library wrote, and our own frames.
-fn sides(mut out: &[u8]) -> (Vec<u8>, Vec<u8>) {
+/// Returns what the library wrote, and each pair of our own frames, which nothing may come between.
+fn sides(mut out: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let mut library = out.split_off(..PROTOCOL_HEADER).expect("the protocol header").to_vec();
-    let mut ours = Vec::new();
-    while let Some(&[_, _, channel, a, b, c, d]) = out.first_chunk::<HEAD>() {
-        let size = u32::from_be_bytes([a, b, c, d]) as usize;
-        let frame = out.split_off(..HEAD + size + END).expect("whole frames");
-        if channel == 1 { &mut library } else { &mut ours }.extend(frame);
+    let (mut ours, mut is_over) = (Vec::new(), false);
+    while let Some(frame) = next_frame(&mut out) {
+        let payload = &frame[HEAD..frame.len() - END];
+        if frame[2] != OWN || payload == CHANNEL_CLOSE {
+            is_over |= frame[2] == OWN;
+            library.extend(frame);
+            continue;
+        }
+        assert!(!is_over, "a frame behind the end of its channel");
+        let second = next_frame(&mut out).expect("a second frame");
+        assert_eq!(second[2], OWN);
+        ours.push([frame, second].concat());
     }
     assert!(out.is_empty());
     (library, ours)
+}
+
+fn next_frame<'a>(out: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let &[_, _, _, a, b, c, d] = out.first_chunk::<HEAD>()?;
+    let size = u32::from_be_bytes([a, b, c, d]) as usize;
+    Some(out.split_off(..HEAD + size + END).expect("whole frames"))
 }
 
 #[cfg(test)]
@@ -186,29 +212,38 @@ mod tests {
     fn corpus(target: &str) -> Vec<Vec<u8>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
         let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.sort();
+        assert!(!files.is_empty(), "{} is empty", folder.display());
+        files.iter().map(|file| fs::read(file).unwrap()).collect()
     }
 
     #[test]
     fn the_corpus_is_read_and_written() {
-        for (target, replay) in [("read", replay_read as fn(&[u8])), ("write", replay_write)] {
-            let corpus = corpus(target);
-            assert!(!corpus.is_empty(), "there is none of `{target}`");
-            corpus.iter().for_each(|input| replay(input));
-        }
+        corpus("read").iter().for_each(|input| replay_read(input));
+        corpus("write").iter().for_each(|input| replay_write(input));
     }
 
     proptest! {
         #[test]
-        fn what_a_broker_says_is_read_however_it_is_damaged(
-            file: Index, changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 1..5), end: Index,
+        fn what_a_broker_says_is_read_however_it_is_damaged_and_cut(
+            file: Index, pieces in proptest::collection::vec(1..60_u8, 0..8), end: Index,
+            changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 0..5),
         ) {
-            let mut input = file.get(&corpus("read")).clone();
+            let corpus = corpus("read");
+            let recorded = file.get(&corpus);
+            let mut stream = recorded[1 + usize::from(recorded[0])..].to_vec();
             for (at, to) in changes {
-                *at.get_mut(&mut input) = to;
+                *at.get_mut(&mut stream) = to;
             }
-            input.truncate(input.len() / 2 + end.index(input.len()));
-            replay_read(&input);
+            stream.truncate(stream.len() / 2 + end.index(stream.len()));
+            let number = u8::try_from(pieces.len()).unwrap();
+            replay_read(&[&[number][..], &pieces, &stream].concat());
+        }
+
+        #[test]
+        fn whoever_writes_no_frame_is_cut(input in proptest::collection::vec(any::<u8>(), 0..400)) {
+            replay_write(&input);
         }
     }
 }

@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::{Options, Topology};
 use redrive::{BoxError, Consumer, DeadLetterBackoff, secs};
-use redrive_brokers::Proxy;
+use redrive_brokers::{Proxy, broker};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, QueueType, Version, on_both_versions, within};
 use tokio::net::TcpSocket;
 
+on_both_versions!(300; a_wrong_password, an_unknown_virtual_host, tls_where_there_is_none);
+
 on_both_versions!(
     emulator: 300;
-    a_wrong_password,
-    an_unknown_virtual_host,
-    tls_where_there_is_none,
     a_queue_that_exists_with_other_arguments,
     a_queue_that_is_missing_and_must_not_be_declared,
     a_wait_longer_than_the_broker_can_hold,
@@ -69,20 +68,21 @@ async fn an_address_that_is_none() {
     }
 }
 
-async fn a_wrong_password(on: Combination, url: &str) {
-    let url = url.replacen("guest:guest", &format!("guest:{SECRET}"), 1);
+async fn a_wrong_password(on: Combination) {
+    let url = broker(on.version).url.replacen("guest:guest", &format!("guest:{SECRET}"), 1);
     let says = refusal(on.options("orders"), &url, usual()).await;
     says_all(&says, &["refuses the user `guest`", "127.0.0.1:", "check the user and the password"]);
 }
 
-async fn an_unknown_virtual_host(on: Combination, url: &str) {
+async fn an_unknown_virtual_host(on: Combination) {
+    let url = broker(on.version).url;
     let (server, _) = url.rsplit_once('/').unwrap();
     let says = refusal(on.options("orders"), &format!("{server}/nowhere"), usual()).await;
     says_all(&says, &["/nowhere", "virtual host", "check the URL's path"]);
 }
 
-async fn tls_where_there_is_none(on: Combination, url: &str) {
-    let url = url.replacen("amqp://", "amqps://", 1);
+async fn tls_where_there_is_none(on: Combination) {
+    let url = broker(on.version).url.replacen("amqp://", "amqps://", 1);
     let says = refusal(on.options("orders"), &url, usual()).await;
     says_all(&says, &["cannot connect", "amqps://127.0.0.1:", "is the address right"]);
 }

@@ -9,6 +9,6 @@ use super::ready::Stored;
 pub(crate) struct Dying {
     pub(crate) stored: Stored,
     pub(crate) reason: Reason,
-    /// The queues that took it before, while another one refused it.
+    /// The queues that took it before, while another one did not confirm it.
     pub(crate) taken_by: Vec<QueueId>,
 }

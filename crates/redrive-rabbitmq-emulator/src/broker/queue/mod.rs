@@ -45,7 +45,7 @@ pub(crate) struct Queue {
     pub(crate) unacked: usize,
     /// Given back, and not to be delivered again before their time (4.3).
     pub(crate) delayed: BTreeMap<(Timestamp, u64), Stored>,
-    /// Dead letters that are not at all of their targets, in a queue that keeps them.
+    /// Dead letters that are not confirmed by all of their targets, in a queue that keeps them, and those that wait behind them.
     pub(crate) undelivered: VecDeque<Dying>,
     /// Dead letters on their way, of a queue that keeps them until they arrived.
     pub(crate) leaving: Leaving,

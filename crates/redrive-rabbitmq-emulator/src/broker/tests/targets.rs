@@ -239,6 +239,24 @@ fn a_dead_letter_to_its_own_queue_is_never_confirmed_on_3_10() {
 }
 
 #[test]
+fn what_its_own_queue_did_not_confirm_goes_where_the_route_leads_next() {
+    let mut world = World::new(Version::V3_10);
+    let who = world.client();
+    let arguments = of(QueueKind::Quorum).with("x-dead-letter-exchange", "");
+    let kept = arguments.with("x-dead-letter-strategy", "at-least-once").with("x-overflow", "reject-publish");
+    world.declare(who, "work", kept);
+    world.declare(who, "dead", Table::new());
+    world.publish(who, "work", "x");
+    let got = world.get(who, "work").expect("a message");
+    world.reject(who, got.tag, false);
+    assert_eq!((world.ready("work"), world.counts("work").dead_letters), (1, 1));
+    world.policy("p", "work", 0, serde_json::json!({"dead-letter-routing-key": "dead"}));
+    world.advance(180_000);
+    let counts = (world.ready("work"), world.ready("dead"), world.counts("work").dead_letters);
+    assert_eq!(counts, (1, 1, 0));
+}
+
+#[test]
 fn with_drop_head_at_least_once_becomes_at_most_once() {
     let mut world = World::new(Version::V4_3);
     let who = world.client();
