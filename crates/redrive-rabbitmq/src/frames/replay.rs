@@ -209,10 +209,12 @@ mod tests {
 
     use super::*;
 
-    fn corpus(target: &str) -> Vec<Vec<u8>> {
+    /// The inputs whose file names begin so.
+    fn corpus(target: &str, begin: &str) -> Vec<Vec<u8>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
         let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.retain(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin)));
         files.sort();
         assert!(!files.is_empty(), "{} is empty", folder.display());
         files.iter().map(|file| fs::read(file).unwrap()).collect()
@@ -220,8 +222,8 @@ mod tests {
 
     #[test]
     fn the_corpus_is_read_and_written() {
-        corpus("read").iter().for_each(|input| replay_read(input));
-        corpus("write").iter().for_each(|input| replay_write(input));
+        corpus("read", "").iter().for_each(|input| replay_read(input));
+        corpus("write", "").iter().for_each(|input| replay_write(input));
     }
 
     proptest! {
@@ -230,7 +232,7 @@ mod tests {
             file: Index, pieces in proptest::collection::vec(1..60_u8, 0..8), end: Index,
             changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 0..5),
         ) {
-            let corpus = corpus("read");
+            let corpus = corpus("read", "rabbitmq");
             let recorded = file.get(&corpus);
             let mut stream = recorded[1 + usize::from(recorded[0])..].to_vec();
             for (at, to) in changes {
