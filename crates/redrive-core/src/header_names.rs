@@ -61,6 +61,35 @@ pub const HISTORY: &str = "redrive-history";
 /// many. A transport may pack a copy that waits, and unpacks what it receives: only programs that read the queue without redrive see it.
 pub const STORY: &str = "redrive-story";
 
+/// All of them.
+pub const ALL: &[&str] = &[
+    ATTEMPT,
+    HOP,
+    REDRIVES,
+    REPORT_TO,
+    SNOOZES,
+    HANDED_OUT,
+    FIRST_FAILED_AT,
+    LAST_FAILED_AT,
+    REASON,
+    ERROR,
+    ERROR_TYPE,
+    FINGERPRINT,
+    SOURCE_QUEUE,
+    SOURCE_EXCHANGE,
+    SOURCE_ROUTING_KEY,
+    MESSAGE_ID,
+    USER_ID,
+    EXPIRATION,
+    DEADLINE,
+    NOT_BEFORE,
+    WAIT_LEFT,
+    DUE_AT,
+    TRACE_PARENT,
+    HISTORY,
+    STORY,
+];
+
 /// The keys of one entry of [`HISTORY`].
 pub mod history {
     /// Number of the attempt that failed.
@@ -73,4 +102,20 @@ pub mod history {
     pub const ERROR: &str = "error";
     /// Wait that followed, in milliseconds; absent if none did.
     pub const WAIT: &str = "wait-ms";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, PREFIX};
+
+    /// Counts the constants of this file: a new header belongs in the list too.
+    #[test]
+    fn all_lists_every_header() {
+        let written = include_str!("header_names.rs").lines().filter(|line| {
+            line.starts_with("pub const ")
+                && line.contains(&format!("= \"{PREFIX}"))
+                && !line.contains(" PREFIX:")
+        });
+        assert_eq!(ALL.len(), written.count());
+    }
 }

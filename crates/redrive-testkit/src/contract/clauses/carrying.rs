@@ -72,28 +72,6 @@ pub async fn a_bare_message_is_carried<H: Harness>(case: &Case<H>) {
 /// the message arrives, can be retried and shelved, and its attempt is not taken for the first.
 pub async fn hostile_headers_break_nothing<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
-    let own = [
-        names::ATTEMPT,
-        names::HOP,
-        names::REDRIVES,
-        names::SNOOZES,
-        names::HANDED_OUT,
-        names::FIRST_FAILED_AT,
-        names::LAST_FAILED_AT,
-        names::REASON,
-        names::ERROR,
-        names::ERROR_TYPE,
-        names::FINGERPRINT,
-        names::SOURCE_QUEUE,
-        names::SOURCE_EXCHANGE,
-        names::SOURCE_ROUTING_KEY,
-        names::MESSAGE_ID,
-        names::USER_ID,
-        names::EXPIRATION,
-        names::NOT_BEFORE,
-        names::REPORT_TO,
-        names::HISTORY,
-    ];
     let hostile = [
         Value::Table(Headers::from_iter([("x", Value::List(vec![Value::Bool(true)]))])),
         Value::I64(i64::MIN),
@@ -101,7 +79,7 @@ pub async fn hostile_headers_break_nothing<H: Harness>(case: &Case<H>) {
     ];
     for (n, value) in hostile.into_iter().enumerate() {
         let mut message = Message::new("hostile").with_id(format!("hostile-{n}")).with_header("ours", "kept");
-        for name in own {
+        for &name in names::ALL {
             message.headers_mut().insert(name, value.clone());
         }
         case.publish(message).await;
