@@ -1,6 +1,6 @@
 //! The view of a message on a shelf.
 
-use redrive_core::{Shelf, Shelved};
+use redrive_core::Shelved;
 
 use super::place::{Marks, Place};
 use crate::convert::Incoming;
@@ -12,8 +12,8 @@ pub(super) struct SeenEntry {
 }
 
 impl SeenEntry {
-    pub(super) fn new(incoming: &Incoming, place: &Place, shelf: Shelf) -> Self {
-        let mut shelved = Shelved::new(place.handle(shelf, incoming), incoming.message.clone());
+    pub(super) fn new(incoming: &Incoming, place: &Place) -> Self {
+        let mut shelved = Shelved::new(place.handle(incoming), incoming.message.clone());
         let by_redrive = incoming.is_dead_lettered_by_redrive();
         shelved.shelved_at = match place.marks {
             Marks::Unused | Marks::Trusted => incoming.enqueued_at,
@@ -30,7 +30,7 @@ impl SeenEntry {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use redrive_core::{Message, Reason, Selection, header_names as names};
+    use redrive_core::{Message, Reason, Selection, Shelf, header_names as names};
 
     use super::*;
 
@@ -44,8 +44,8 @@ mod tests {
             enqueued_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(9)),
             ..Incoming::default()
         };
-        let place = Place { path: "orders/$DeadLetterQueue".to_owned(), marks };
-        SeenEntry::new(&incoming, &place, Shelf::DeadLetter).shelved
+        let place = Place { path: "orders/$DeadLetterQueue".to_owned(), marks, shelf: Shelf::DeadLetter };
+        SeenEntry::new(&incoming, &place).shelved
     }
 
     #[test]

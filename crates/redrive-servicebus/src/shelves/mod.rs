@@ -59,15 +59,15 @@ impl ServiceBusShelves {
     /// Returns the queues that may hold messages of this shelf.
     fn places(&self, shelf: Shelf) -> Vec<Place> {
         if let (Shelf::Parking, Some(queue)) = (shelf, &self.shared.options.parking_queue) {
-            return vec![Place { path: queue.clone(), marks: Marks::Unused }];
+            return vec![Place { path: queue.clone(), marks: Marks::Unused, shelf }];
         }
         let sources = self.shared.options.sources();
         let own = self.shared.options.dead_letter_target().filter(|_| !self.transfer);
-        let own = own.map(|queue| Place { path: queue.to_owned(), marks: Marks::Trusted });
+        let own = own.map(|queue| Place { path: queue.to_owned(), marks: Marks::Trusted, shelf });
         let of_source = |source: &crate::Entity| {
             let path =
                 if self.transfer { source.transfer_dead_letter_path() } else { source.dead_letter_path() };
-            Place { path, marks: Marks::Unverified }
+            Place { path, marks: Marks::Unverified, shelf }
         };
         own.into_iter().chain(sources.iter().map(of_source)).collect()
     }
@@ -101,25 +101,19 @@ impl ServiceBusShelves {
     }
 
     /// Returns all entries of one place, or an error if not all of them can be read.
-    async fn scan_all(&self, place: &Place, shelf: Shelf) -> Result<Vec<SeenEntry>, TransportError> {
-        let ScanResult { entries, more } = self.scan((place, shelf), 1, usize::MAX).await?;
+    async fn scan_all(&self, place: &Place) -> Result<Vec<SeenEntry>, TransportError> {
+        let ScanResult { entries, more } = self.scan(place, 1, usize::MAX).await?;
         if more { Err(error::too_many_to_lock(&place.path, MAX_LOCKED)) } else { Ok(entries) }
     }
 
     /// Returns the entries from this sequence number on, up to a limit.
-    async fn scan(
-        &self,
-        (place, shelf): (&Place, Shelf),
-        mut from: i64,
-        limit: usize,
-    ) -> Result<ScanResult, TransportError> {
+    async fn scan(&self, place: &Place, mut from: i64, limit: usize) -> Result<ScanResult, TransportError> {
         let wire = self.wire().await?;
         let path = &*place.path;
         if let Some(LockedMessages { arrived, more, .. }) = lock_all(&*wire, path).await? {
             let seen = arrived.iter().filter_map(|arrived| arrived.message.as_deref().ok());
-            let found =
-                seen.filter(|incoming| incoming.sequence_number >= from && place.has_on(shelf, incoming));
-            let entries = found.take(limit).map(|incoming| SeenEntry::new(incoming, place, shelf)).collect();
+            let found = seen.filter(|incoming| incoming.sequence_number >= from && place.has(incoming));
+            let entries = found.take(limit).map(|incoming| SeenEntry::new(incoming, place)).collect();
             unlock(&*wire, path, &arrived).await;
             return Ok(ScanResult { entries, more });
         }
@@ -128,8 +122,8 @@ impl ServiceBusShelves {
             let peeked = peek(&*wire, path, from).await?;
             let Some(last) = peeked.iter().map(|incoming| incoming.sequence_number).max() else { break };
             from = last.saturating_add(1);
-            let here = peeked.iter().filter(|incoming| place.has_on(shelf, incoming));
-            found.extend(here.map(|incoming| SeenEntry::new(incoming, place, shelf)));
+            let here = peeked.iter().filter(|incoming| place.has(incoming));
+            found.extend(here.map(|incoming| SeenEntry::new(incoming, place)));
         }
         found.truncate(limit);
         Ok(ScanResult { entries: found, more: false })
@@ -184,7 +178,7 @@ impl Shelves for ServiceBusShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         let mut count = 0;
         for place in self.places(shelf) {
-            count += self.scan_all(&place, shelf).await?.len();
+            count += self.scan_all(&place).await?.len();
         }
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
@@ -194,7 +188,7 @@ impl Shelves for ServiceBusShelves {
         let mut oldest = None;
         for place in self.places(shelf) {
             // Messages that could not be read came later.
-            let seen = self.scan((&place, shelf), 1, usize::MAX).await?.entries;
+            let seen = self.scan(&place, 1, usize::MAX).await?.entries;
             let times = seen.iter().filter_map(|seen| seen.shelved.shelved_at);
             oldest = times.chain(oldest).min();
         }
@@ -225,10 +219,10 @@ impl Shelves for ServiceBusShelves {
         }
         let (mut entries, mut next) = (Vec::new(), after.cloned());
         for place in places {
-            let seen = self.scan((&place, shelf), std::mem::replace(&mut from, 1), limit - entries.len());
+            let seen = self.scan(&place, std::mem::replace(&mut from, 1), limit - entries.len());
             let seen = seen.await?;
             if let Some(last) = seen.entries.last() {
-                next = Some(place.cursor(shelf, last.sequence_number));
+                next = Some(place.cursor(last.sequence_number));
             }
             entries.extend(seen.entries.into_iter().map(|seen| seen.shelved));
             if seen.more && entries.len() < limit {

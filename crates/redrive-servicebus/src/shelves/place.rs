@@ -11,6 +11,8 @@ use crate::convert::{Incoming, PARKED};
 pub(super) struct Place {
     pub(super) path: String,
     pub(super) marks: Marks,
+    /// The shelf that is looked at: the queue may hold messages of both.
+    pub(super) shelf: Shelf,
 }
 
 /// The meaning of the shelf marks on the messages of a queue.
@@ -27,10 +29,10 @@ pub(super) enum Marks {
 impl Place {
     /// Returns the handle of a message in this queue: its sequence number, and the time when it came, because an entity that is
     /// deleted and created again restarts its numbers. The time is in seconds, the resolution of HTTP.
-    pub(super) fn handle(&self, shelf: Shelf, incoming: &Incoming) -> EntryHandle {
+    pub(super) fn handle(&self, incoming: &Incoming) -> EntryHandle {
         let time = incoming.enqueued_at.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
         let seconds = time.map_or(0, |time| time.as_secs());
-        EntryHandle::new(shelf, format!("{}-{seconds:x}-{}", incoming.sequence_number, self.key()))
+        EntryHandle::new(self.shelf, format!("{}-{seconds:x}-{}", incoming.sequence_number, self.key()))
     }
 
     /// Returns the sequence number of the message that a handle names, if it is in this queue.
@@ -41,8 +43,8 @@ impl Place {
     }
 
     /// Returns the cursor that continues after this message.
-    pub(super) fn cursor(&self, shelf: Shelf, sequence_number: i64) -> ShelfCursor {
-        ShelfCursor::new(shelf, format!("{sequence_number}-{}", self.key()))
+    pub(super) fn cursor(&self, sequence_number: i64) -> ShelfCursor {
+        ShelfCursor::new(self.shelf, format!("{sequence_number}-{}", self.key()))
     }
 
     /// Returns the sequence number after which a cursor with this text continues, if it is in this queue.
@@ -57,14 +59,14 @@ impl Place {
         hex(self.path.to_lowercase().as_bytes(), 4)
     }
 
-    /// Returns true if this message of the queue is on `shelf`.
-    pub(super) fn has_on(&self, shelf: Shelf, incoming: &Incoming) -> bool {
+    /// Returns true if this message of the queue is on the shelf.
+    pub(super) fn has(&self, incoming: &Incoming) -> bool {
         let is_parked = match self.marks {
             Marks::Unused => return true,
             Marks::Trusted => incoming.shelf.as_deref() == Some(PARKED),
             Marks::Unverified => incoming.is_parked(),
         };
-        is_parked == (shelf == Shelf::Parking)
+        is_parked == (self.shelf == Shelf::Parking)
     }
 }
 
@@ -75,11 +77,11 @@ mod tests {
     #[test]
     fn a_handle_and_a_cursor_say_where_their_message_lies() {
         let [place, other] = ["orders/$DeadLetterQueue", "orders--retry/$DeadLetterQueue"]
-            .map(|path| Place { path: path.to_owned(), marks: Marks::Unverified });
+            .map(|path| Place { path: path.to_owned(), marks: Marks::Unverified, shelf: Shelf::Parking });
         let incoming = Incoming { sequence_number: 17, ..Incoming::default() };
-        let handle = place.handle(Shelf::Parking, &incoming);
+        let handle = place.handle(&incoming);
         assert_eq!((place.number(&handle), other.number(&handle)), (Some(17), None));
-        let cursor = place.cursor(Shelf::Parking, 17);
+        let cursor = place.cursor(17);
         let text = cursor.on(Shelf::Parking).unwrap().unwrap();
         assert_eq!((place.after(text), other.after(text)), (Some(17), None));
         for entry in ["", "17", "17-0", "a-0-b"] {

@@ -50,7 +50,7 @@ impl ServiceBusShelves {
             {
                 continue;
             }
-            let worked = self.process_place((&place, shelf), which, work, &mut report).await;
+            let worked = self.process_place(&place, which, work, &mut report).await;
             if let Err(error) = worked {
                 if report.entries.is_empty() {
                     return Err(error);
@@ -65,27 +65,27 @@ impl ServiceBusShelves {
 
     async fn process_place(
         &self,
-        (place, shelf): (&Place, Shelf),
+        place: &Place,
         which: &Selection,
         work: Work<'_>,
         report: &mut ShelfReport,
     ) -> Result<(), TransportError> {
         let wire = self.wire().await?;
         if let Some(held) = lock_all(&*wire, &place.path).await? {
-            return self.process_by_locking(&*wire, (place, shelf), held, which, work, report).await;
+            return self.process_by_locking(&*wire, place, held, which, work, report).await;
         }
-        let chosen = self.choose(&*wire, (place, shelf), which).await?;
+        let chosen = self.choose(&*wire, place, which).await?;
         if chosen.is_empty() {
             return Ok(());
         }
-        self.process_received(&*wire, (place, shelf), chosen, work, report).await
+        self.process_received(&*wire, place, chosen, work, report).await
     }
 
     /// Returns the selected entries, by their sequence numbers.
     async fn choose(
         &self,
         wire: &dyn Wire,
-        (place, shelf): (&Place, Shelf),
+        place: &Place,
         which: &Selection,
     ) -> Result<HashMap<i64, ChosenEntry>, TransportError> {
         let chosen = |seen: SeenEntry| {
@@ -93,7 +93,7 @@ impl ServiceBusShelves {
             selected(seen, which).map(|named| (number, named))
         };
         let Selection::Handles(handles) = which else {
-            let all = self.scan((place, shelf), 1, usize::MAX).await?;
+            let all = self.scan(place, 1, usize::MAX).await?;
             return Ok(all.entries.into_iter().filter_map(chosen).collect());
         };
         let mut wanted: BTreeSet<i64> = handles.iter().filter_map(|handle| place.number(handle)).collect();
@@ -102,8 +102,8 @@ impl ServiceBusShelves {
             let peeked = peek(wire, &place.path, first).await?;
             let last = peeked.iter().map(|incoming| incoming.sequence_number).max().unwrap_or(i64::MAX);
             wanted.retain(|&number| number > last);
-            let here = peeked.iter().filter(|incoming| place.has_on(shelf, incoming));
-            found.extend(here.map(|incoming| SeenEntry::new(incoming, place, shelf)).filter_map(chosen));
+            let here = peeked.iter().filter(|incoming| place.has(incoming));
+            found.extend(here.map(|incoming| SeenEntry::new(incoming, place)).filter_map(chosen));
         }
         Ok(found)
     }
@@ -112,7 +112,7 @@ impl ServiceBusShelves {
     async fn process_received(
         &self,
         wire: &dyn Wire,
-        (place, shelf): (&Place, Shelf),
+        place: &Place,
         mut chosen: HashMap<i64, ChosenEntry>,
         work: Work<'_>,
         report: &mut ShelfReport,
@@ -142,7 +142,7 @@ impl ServiceBusShelves {
                 continue;
             };
             let worked = receiver
-                .meanwhile(self.process_one(wire, (place, shelf), &taken, work, progress.is_sent(number)))
+                .meanwhile(self.process_one(wire, place, &taken, work, progress.is_sent(number)))
                 .await;
             match worked.map_err(|not_done| progress.not_done(number, not_done)) {
                 Ok(()) => {
@@ -175,7 +175,7 @@ impl ServiceBusShelves {
     async fn process_by_locking(
         &self,
         wire: &dyn Wire,
-        (place, shelf): (&Place, Shelf),
+        place: &Place,
         mut held: LockedMessages,
         which: &Selection,
         work: Work<'_>,
@@ -185,7 +185,7 @@ impl ServiceBusShelves {
         let worked = loop {
             let more = held.more;
             let state = (&mut progress, &mut left, &mut *report);
-            match self.process_locked(wire, (place, shelf), held, which, work, state).await {
+            match self.process_locked(wire, place, held, which, work, state).await {
                 Ok(true) => match lock_all(wire, &place.path).await {
                     Ok(Some(again)) => held = again,
                     Ok(None) => break Ok(false),
@@ -208,7 +208,7 @@ impl ServiceBusShelves {
     async fn process_locked(
         &self,
         wire: &dyn Wire,
-        (place, shelf): (&Place, Shelf),
+        place: &Place,
         held: LockedMessages,
         which: &Selection,
         work: Work<'_>,
@@ -223,8 +223,8 @@ impl ServiceBusShelves {
         for taken in held {
             let number = taken.sequence_number();
             let incoming = taken.arrived.message.as_deref().ok();
-            let here = incoming.filter(|incoming| place.has_on(shelf, incoming) && !progress.is_left(number));
-            let seen = here.map(|incoming| SeenEntry::new(incoming, place, shelf));
+            let here = incoming.filter(|incoming| place.has(incoming) && !progress.is_left(number));
+            let seen = here.map(|incoming| SeenEntry::new(incoming, place));
             let Some(named) = seen.and_then(|seen| selected(seen, which)) else {
                 others.push(taken.arrived);
                 continue;
@@ -235,7 +235,7 @@ impl ServiceBusShelves {
                 continue;
             }
             left.remove(&number);
-            let worked = self.process_one(wire, (place, shelf), &taken, work, progress.is_sent(number)).await;
+            let worked = self.process_one(wire, place, &taken, work, progress.is_sent(number)).await;
             locks.leave(&taken);
             let outcome = match worked.map_err(|not_done| progress.not_done(number, not_done)) {
                 Ok(()) => EntryOutcome::Done,
@@ -266,29 +266,29 @@ impl ServiceBusShelves {
     async fn process_one(
         &self,
         wire: &dyn Wire,
-        (place, shelf): (&Place, Shelf),
+        place: &Place,
         taken: &ShelfMessage,
         work: Work<'_>,
         is_sent: bool,
     ) -> Result<(), EntryError> {
-        let place = &*place.path;
+        let Place { path, shelf, .. } = place;
         let arrived = &taken.arrived;
         let Ok(incoming) = &arrived.message else { return Ok(()) };
         if taken.is_lost() {
-            let error = error::lost(place, "its lock expired");
+            let error = error::lost(path, "its lock expired");
             return Err(EntryError { refusal: Refusal::LockLost, copy_in: None, error });
         }
         fail_point(FailPoint::Taken);
         let settle = async |kind, properties| {
             let how = SettleAs::new(kind).with_properties(properties);
-            wire.settle(place, &[arrived.lock], &how).await.map_err(|error| EntryError {
+            wire.settle(path, &[arrived.lock], &how).await.map_err(|error| EntryError {
                 refusal: error.refusal.clone(),
                 copy_in: None,
-                error: error.into_error(&format!("settling a message of `{place}`")),
+                error: error.into_error(&format!("settling a message of `{path}`")),
             })
         };
         let send_on = async |target: &str, copy: Message| {
-            let (hop, source) = (FailureHistory::read(&copy).copy_number, incoming.copy_source(place));
+            let (hop, source) = (FailureHistory::read(&copy).copy_number, incoming.copy_source(path));
             let copy_id = copy.id().map(|id| match work {
                 Work::SendEdited(..) | Work::Replace(_) => edited_copy_id(id, hop, &source, &copy),
                 Work::SendTo(_) | Work::Park | Work::Discard => copy_id(id, hop, &source),
@@ -296,7 +296,7 @@ impl ServiceBusShelves {
             let op = ReplaceOp {
                 target: target.to_owned(),
                 message: convert::outgoing(&copy, Outgoing { copy_id, enqueue_at: None }),
-                entity: place.to_owned(),
+                entity: path.clone(),
                 lock: arrived.lock,
                 session: None,
             };
@@ -305,7 +305,7 @@ impl ServiceBusShelves {
                     if copy_stored { "completing a copied message of" } else { "copying a message of" };
                 let refusal = error.refusal.clone();
                 let copy_in = copy_stored.then(|| target.to_owned());
-                EntryError { refusal, copy_in, error: error.into_error(&format!("{what} `{place}`")) }
+                EntryError { refusal, copy_in, error: error.into_error(&format!("{what} `{path}`")) }
             })
         };
         match work {
@@ -339,13 +339,13 @@ impl ServiceBusShelves {
             }
             Work::Replace(message) => {
                 let copy = edited(&incoming.message, message.clone());
-                match self.shelf_target(shelf) {
-                    Some((queue, Marks::Trusted)) => send_on(queue, marked(copy, shelf)).await,
+                match self.shelf_target(*shelf) {
+                    Some((queue, Marks::Trusted)) => send_on(queue, marked(copy, *shelf)).await,
                     Some((queue, _)) => send_on(queue, copy).await,
                     None => Err(EntryError {
                         refusal: Refusal::NotAllowed,
                         copy_in: None,
-                        error: error::cannot_send_to_dead_letter_queue(place),
+                        error: error::cannot_send_to_dead_letter_queue(path),
                     }),
                 }
             }
