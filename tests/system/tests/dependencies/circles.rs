@@ -10,16 +10,6 @@ use crate::graph::{Graph, Sources};
 /// Files that use each other, directly or by way of others.
 type Circle = BTreeSet<String>;
 
-/// A circle that is allowed.
-struct Exception {
-    package: &'static str,
-    /// All files of the circle. Empty: any circle of the crate.
-    files: &'static [&'static str],
-    reason: &'static str,
-}
-
-const EXCEPTIONS: &[Exception] = &[];
-
 #[test]
 fn no_crate_has_files_that_know_each_other_in_a_circle() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
@@ -30,9 +20,7 @@ fn no_crate_has_files_that_know_each_other_in_a_circle() {
         let mut sources = Sources::new();
         read(&package.path().join("src"), "", &mut sources);
         for root in ["lib.rs", "main.rs"].into_iter().filter(|root| sources.contains_key(*root)) {
-            let exceptions =
-                EXCEPTIONS.iter().filter(|exception| exception.package == name && root == "lib.rs");
-            complaints += &complaints_about(&name, &Graph::of(&sources, root), exceptions);
+            complaints += &complaints_about(&name, &Graph::of(&sources, root));
         }
     }
     assert!(complaints.is_empty(), "\n{complaints}");
@@ -50,27 +38,9 @@ fn read(folder: &Path, prefix: &str, sources: &mut Sources) {
     }
 }
 
-/// Circles that are not allowed, and exceptions that nothing needs any more.
-fn complaints_about<'a>(
-    package: &str,
-    graph: &Graph,
-    exceptions: impl Iterator<Item = &'a Exception>,
-) -> String {
-    let mut circles = circles(graph);
+fn complaints_about(package: &str, graph: &Graph) -> String {
     let mut complaints = String::new();
-    for exception in exceptions {
-        let files: Circle = exception.files.iter().map(|&file| file.to_owned()).collect();
-        let before = circles.len();
-        circles.retain(|circle| !files.is_empty() && *circle != files);
-        if circles.len() == before {
-            let _ = writeln!(
-                complaints,
-                "{package}: nothing needs this exception: {files:?}, {}",
-                exception.reason
-            );
-        }
-    }
-    for circle in circles {
+    for circle in circles(graph) {
         let _ = writeln!(complaints, "{package}: {} files know each other in a circle:", circle.len());
         let inside = |file: &String| circle.contains(file);
         for ((from, to), names) in graph.uses.iter().filter(|((from, to), _)| inside(from) && inside(to)) {
@@ -236,18 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_covers_its_circle_and_is_needed() {
+    fn a_circle_is_reported_with_its_arrows() {
         let circle =
             graph(&[("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::B;"), ("b.rs", "use crate::a::A;")]);
-        let exception = |files| Exception { package: "p", files, reason: "a test" };
         let all = "p: 2 files know each other in a circle:\n    a.rs → b.rs: crate::b::B\n    b.rs → a.rs: crate::a::A\n";
-        assert_eq!(complaints_about("p", &circle, [].into_iter()), all);
-        for files in [&[][..], &["b.rs", "a.rs"]] {
-            assert_eq!(complaints_about("p", &circle, [exception(files)].iter()), "");
-        }
-        let other = complaints_about("p", &circle, [exception(&["a.rs", "c.rs"])].iter());
-        assert!(other.contains("nothing needs") && other.ends_with(all), "{other}");
-        let straight = graph(&[("lib.rs", "mod a;"), ("a.rs", "")]);
-        assert!(complaints_about("p", &straight, [exception(&[])].iter()).contains("nothing needs"));
+        assert_eq!(complaints_about("p", &circle), all);
+        assert_eq!(complaints_about("p", &graph(&[("lib.rs", "mod a;"), ("a.rs", "")])), "");
     }
 }
