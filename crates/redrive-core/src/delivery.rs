@@ -109,7 +109,7 @@ impl Delivery {
 
     /// Sets when the broker put the message into its queue, for brokers that tell this and count the expiration from there.
     #[must_use]
-    pub fn enqueued_at(self, time: Option<SystemTime>) -> Self {
+    pub fn with_enqueued_at(self, time: Option<SystemTime>) -> Self {
         self.with(|fields| fields.enqueued_at = time)
     }
 
@@ -308,7 +308,7 @@ impl Delivery {
     }
 
     /// Returns when the broker put the message into its queue; `None` if the broker does not tell.
-    pub(crate) fn came_at(&self) -> Option<SystemTime> {
+    pub(crate) fn enqueued_at(&self) -> Option<SystemTime> {
         self.fields.enqueued_at
     }
 

@@ -6,6 +6,7 @@ use crate::failure::Reason;
 use crate::header_names as names;
 use crate::headers::{Headers, Timestamp, Value};
 use crate::message::Message;
+use crate::text::fnv1a;
 use crate::trace::TraceParent;
 
 /// History of a message's failures. Reading never fails and never panics, whatever the headers contain. A count that is present
@@ -57,7 +58,7 @@ pub struct FailureHistory {
     /// True if the message's id was assigned on arrival, because it had none.
     pub id_assigned: bool,
     /// True if the message carries a packed story ([`STORY`](crate::header_names::STORY)) that its transport could not unpack.
-    pub story_unreadable: bool,
+    pub packed_history_unreadable: bool,
     /// Description of what the transport could not read of the message. No handler sees such a message.
     pub read_without: Option<String>,
 }
@@ -124,7 +125,7 @@ impl FailureHistory {
         let headers = message.headers();
         let text = |name| headers.get(name).and_then(Value::as_str).map(str::to_owned);
         let time = |name| headers.get(name).and_then(read_time);
-        let copy_number = read_hop(headers);
+        let copy_number = read_copy_number(headers);
         Self {
             attempt: Count::read(headers, names::ATTEMPT),
             copy_number,
@@ -153,7 +154,7 @@ impl FailureHistory {
                 .and_then(TraceParent::parse),
             past: headers.get(names::HISTORY).and_then(Value::as_list).map(read_history).unwrap_or_default(),
             id_assigned: false,
-            story_unreadable: headers.contains(names::STORY),
+            packed_history_unreadable: headers.contains(names::STORY),
             read_without: None,
         }
     }
@@ -176,7 +177,7 @@ impl FailureHistory {
         [
             (self.attempt == Count::Unreadable, names::ATTEMPT),
             (self.redrives == Count::Unreadable, names::REDRIVES),
-            (self.story_unreadable, names::STORY),
+            (self.packed_history_unreadable, names::STORY),
         ]
         .into_iter()
         .filter_map(|(unreadable, name)| unreadable.then_some(name))
@@ -186,32 +187,30 @@ impl FailureHistory {
 
 /// Reads the copy number. It only distinguishes copies, so an unreadable one may become any number that can still grow: a copy
 /// with the number of its original would be taken for the original, and dropped as settled before.
-fn read_hop(headers: &Headers) -> u32 {
+fn read_copy_number(headers: &Headers) -> u32 {
     let written = match headers.get(names::STORY) {
         // The number is in there; that of another copy is in another story.
-        Some(story) if !headers.contains(names::HOP) => 1 + hash(story) % (u32::MAX - 1),
+        Some(story) if !headers.contains(names::HOP) => {
+            // The same in every process.
+            let hash = fnv1a(format!("{story:?}").bytes()) % u64::from(u32::MAX - 1);
+            1 + u32::try_from(hash).unwrap_or_default()
+        }
         _ => Count::read(headers, names::HOP).or_highest(),
     };
     if written < u32::MAX { written } else { 0 }
 }
 
-fn hash(story: &Value) -> u32 {
-    let bytes = format!("{story:?}").into_bytes();
-    // FNV-1a: the same in every process.
-    bytes.iter().fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
-}
-
 /// Writes on a copy how much of its wait remains after its hop.
 pub(crate) fn write_wait_left(headers: &mut Headers, left: Duration) {
-    let copy_number = read_hop(headers);
+    let copy_number = read_copy_number(headers);
     headers.insert_own(names::WAIT_LEFT, format!("{copy_number}:{}", left.as_millis()));
 }
 
 /// Reads the remaining wait, if it was written on this copy. One written on another copy means nothing: a program that does not
 /// know the header carries it on.
-fn read_wait_left(value: &Value, hop: u32) -> Option<Duration> {
-    let (of_hop, millis) = value.as_str()?.split_once(':')?;
-    (of_hop.parse() == Ok(hop)).then(|| millis.parse().ok().map(Duration::from_millis))?
+fn read_wait_left(value: &Value, copy_number: u32) -> Option<Duration> {
+    let (of_copy, millis) = value.as_str()?.split_once(':')?;
+    (of_copy.parse() == Ok(copy_number)).then(|| millis.parse().ok().map(Duration::from_millis))?
 }
 
 /// Reads RFC 3339, as redrive writes it; or a timestamp or milliseconds since 1970, if another client rewrote the header.

@@ -44,9 +44,9 @@ enum Lifecycle {
     Ended,
 }
 
-/// The result of one look at the queue.
+/// The result of one try to take deliveries from the queue.
 #[derive(Debug)]
-enum LookResult {
+enum TakeResult {
     /// This many deliveries were appended to the batch.
     Found(usize),
     /// No message can be delivered; the next waiting one is due at this time.
@@ -75,10 +75,10 @@ impl Receiver for MemoryReceiver {
             // Created before the check: `notify_waiters` reaches it from then on.
             let changed = self.shared.queue.broker.changed().notified();
             match self.shared.take_ready(batch, most) {
-                LookResult::Found(found) => return Ok(found),
-                LookResult::NoMore => return Ok(0),
-                LookResult::Nothing { next_due: None } => changed.await,
-                LookResult::Nothing { next_due: Some(due) } => {
+                TakeResult::Found(found) => return Ok(found),
+                TakeResult::NoMore => return Ok(0),
+                TakeResult::Nothing { next_due: None } => changed.await,
+                TakeResult::Nothing { next_due: Some(due) } => {
                     tokio::select! {
                         () = changed => {}
                         () = sleep_until(due) => {}
@@ -165,9 +165,9 @@ impl TransportState {
         Ok(())
     }
 
-    fn take_ready(&self, batch: &mut VecDeque<Received<MemoryReceipt>>, most: usize) -> LookResult {
+    fn take_ready(&self, batch: &mut VecDeque<Received<MemoryReceipt>>, most: usize) -> TakeResult {
         let lifecycle = self.lifecycle();
-        let Lifecycle::Open { limit: limit @ 1.., .. } = *lifecycle else { return LookResult::NoMore };
+        let Lifecycle::Open { limit: limit @ 1.., .. } = *lifecycle else { return TakeResult::NoMore };
         let now = Instant::now();
         let received_at = self.queue.broker.time_of(now);
         self.queue.with(|queue| {
@@ -183,12 +183,12 @@ impl TransportState {
                         ));
                     }
                     NextDelivery::Nothing { next_due } if found == 0 => {
-                        return LookResult::Nothing { next_due };
+                        return TakeResult::Nothing { next_due };
                     }
-                    NextDelivery::Nothing { .. } => return LookResult::Found(found),
+                    NextDelivery::Nothing { .. } => return TakeResult::Found(found),
                 }
             }
-            LookResult::Found(most)
+            TakeResult::Found(most)
         })
     }
 

@@ -1,7 +1,5 @@
 //! Faults on demand: what an emulator does when a test asks for it.
 
-use std::time::Duration;
-
 use crate::broker::{Broker, ConfirmFault, QueueCounts};
 use crate::emulator::{Emulator, NotFound, VHostView};
 
@@ -50,13 +48,6 @@ impl Emulator {
     /// Goes on after [`freeze`](Self::freeze).
     pub fn resume(&self) {
         self.shared().set_frozen(false);
-    }
-
-    /// Stands still for this long, in real time.
-    pub async fn freeze_for(&self, time: Duration) {
-        self.freeze();
-        tokio::time::sleep(time).await;
-        self.resume();
     }
 }
 

@@ -1,30 +1,30 @@
-//! Computes the waits between attempts.
+//! Computes the waits between tries to reconnect.
 
 use std::time::Duration;
 
 use redrive_core::{Exponential, RetryPolicy as _};
 
-/// Computes the waits between attempts. The base wait doubles with each failure; the actual wait is a random duration between
+/// Computes the waits between tries to reconnect. The base wait doubles with each failure; the actual wait is a random duration between
 /// half of it and all of it, so that processes that failed together do not retry together.
 ///
 /// ```
 /// use std::time::Duration;
-/// use redrive_transport::Backoff;
+/// use redrive_transport::ReconnectBackoff;
 ///
-/// let mut backoff = Backoff::up_to(Duration::from_secs(10));
-/// assert!(backoff.next_wait() <= Backoff::FIRST);
-/// assert!(backoff.next_wait() <= Backoff::FIRST * 2);
+/// let mut backoff = ReconnectBackoff::up_to(Duration::from_secs(10));
+/// assert!(backoff.next_wait() <= ReconnectBackoff::FIRST);
+/// assert!(backoff.next_wait() <= ReconnectBackoff::FIRST * 2);
 /// backoff.reset(); // after a success
-/// assert!(backoff.next_wait() <= Backoff::FIRST);
+/// assert!(backoff.next_wait() <= ReconnectBackoff::FIRST);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Backoff {
+pub struct ReconnectBackoff {
     /// The base waits.
     waits: Vec<Duration>,
     failures: usize,
 }
 
-impl Backoff {
+impl ReconnectBackoff {
     /// The maximum of the first wait.
     pub const FIRST: Duration = Duration::from_millis(100);
 
@@ -58,13 +58,13 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest_and_are_random() {
         let longest = Duration::from_secs(20);
-        let mut backoff = Backoff::up_to(longest);
+        let mut backoff = ReconnectBackoff::up_to(longest);
         for failures in 0..40 {
-            let whole = Backoff::FIRST.saturating_mul(1 << failures.min(20)).min(longest);
+            let whole = ReconnectBackoff::FIRST.saturating_mul(1 << failures.min(20)).min(longest);
             let wait = backoff.next_wait();
             assert!(wait <= whole && wait >= whole / 2, "{wait:?} after {failures}");
         }
         backoff.reset();
-        assert!(backoff.next_wait() <= Backoff::FIRST);
+        assert!(backoff.next_wait() <= ReconnectBackoff::FIRST);
     }
 }

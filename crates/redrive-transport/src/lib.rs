@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`Inbox`], [`Source`] | pass deliveries from the tasks that take them to [`receive`](redrive_core::Receiver::receive), and implement [`set_limit`](redrive_core::Receiver::set_limit) |
 //! | [`Reconnecting`] | shares one connection among all callers, and replaces a lost one with one attempt at a time |
-//! | [`Backoff`] | computes the waits between attempts |
+//! | [`ReconnectBackoff`] | computes the waits between tries to reconnect |
 //! | [`Batcher`] | groups concurrent requests into batches, and returns each request's own answer |
 //! | [`Lanes`] | decides which waiting items share a batch, for transports that run the batches themselves |
 //! | [`InFlight`] | gives a delivery back when its receipt is dropped |
@@ -27,7 +27,7 @@ mod loss;
 mod reconnecting;
 pub mod text;
 
-pub use backoff::Backoff;
+pub use backoff::ReconnectBackoff;
 pub use batcher::{BatchWorker, Batcher};
 pub use header_size::header_size;
 pub use in_flight::{GiveBack, InFlight};

@@ -146,7 +146,7 @@ async fn a_broker_that_is_upgraded_under_a_running_consumer_is_used_as_it_is_now
         })
         .handler(fail);
     runner.run_until(diary.ended(2)).await.unwrap();
-    assert_eq!(*settled.lock().unwrap(), ["move", "reject"]);
+    assert_eq!(*settled.lock().unwrap(), ["shelve", "native-dead-letter"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ pub(crate) use crate::settings::Global;
 #[command(after_help = "Examples:
   redrive shelves orders invoices          how many messages failed
   redrive groups orders                    why
-  redrive show orders dead-letter/HANDLE   one of them, with its story
+  redrive show orders dead-letter/HANDLE   one of them, with its history
   redrive redrive orders g1                send the first group back: plan, question, run
   redrive check orders --warn 100          for Nagios
 

@@ -10,7 +10,7 @@ use redrive::ops::{ContentDigest, Operator};
 use redrive::{EntryHandle, Message, Shelf, Shelved};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::cut_torn_line;
+use super::restore_journal::cut_torn_line;
 
 /// A line.
 #[derive(Serialize, Deserialize)]

@@ -9,7 +9,7 @@
 //! | [`edit`] | stores an edited message |
 //! | [`edits`] | stores many, and goes on where a command died |
 //! | [`edit_journal`] | what commands edited, and how far they came |
-//! | [`ledger`] | notes what is restored, entry by entry |
+//! | [`restore_journal`] | notes what is restored, entry by entry |
 //! | [`undo`] | brings back what was discarded |
 //! | [`asks`] | what other processes ask of a run |
 
@@ -19,8 +19,8 @@ pub(crate) mod connect;
 pub(crate) mod edit;
 mod edit_journal;
 pub(crate) mod edits;
-mod ledger;
 pub(crate) mod plan;
+mod restore_journal;
 pub(crate) mod state;
 pub(crate) mod undo;
 

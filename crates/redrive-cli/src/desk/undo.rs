@@ -14,7 +14,7 @@ use redrive::ops::{
 };
 use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 
-use super::ledger::{Ledger, Noted, note};
+use super::restore_journal::{Noted, RestoreJournal, note};
 use super::{Desk, State};
 use crate::exit::usage;
 use crate::look::shelves::is_missing;
@@ -23,7 +23,7 @@ use crate::look::shelves::is_missing;
 pub(crate) struct Undoing {
     run: String,
     replay: Replay,
-    ledger: PathBuf,
+    journal: PathBuf,
     /// How many messages were discarded.
     pub(crate) removed: usize,
     /// How many were being restored when a process died.
@@ -46,8 +46,8 @@ impl Undoing {
                 originals.display()
             )));
         }
-        let ledger = state.undone(run);
-        let before = Ledger::read(&ledger)?;
+        let journal = state.undone(run);
+        let before = RestoreJournal::read(&journal)?;
         let removed = removed(&replay);
         let file = File::open(&originals)
             .with_context(|| format!("cannot open the originals {}", originals.display()))?;
@@ -55,7 +55,7 @@ impl Undoing {
         entries.retain(|entry| removed.contains(&entry.handle));
         let uncertain = entries.iter().filter(|entry| before.is_uncertain(&entry.handle)).count();
         entries.retain(|entry| !before.begun.contains(&entry.handle));
-        Ok(Self { run: run.to_owned(), replay, ledger, removed: removed.len(), uncertain, entries })
+        Ok(Self { run: run.to_owned(), replay, journal, removed: removed.len(), uncertain, entries })
     }
 
     /// Returns the queue of the run.
@@ -85,7 +85,7 @@ impl Undoing {
         }
         let mut audit = state.audit()?;
         let (done, failed) =
-            restore(&*desk.shelves, self.entries.iter().map(|entry| (&entry.handle, entry)), &self.ledger)
+            restore(&*desk.shelves, self.entries.iter().map(|entry| (&entry.handle, entry)), &self.journal)
                 .await?;
         let (now, shelf) = (SystemTime::now(), header.plan.shelf());
         let mut record =
@@ -112,7 +112,7 @@ pub(crate) struct Importing {
     pub(crate) new: usize,
     /// How many of these are on the shelf all the same.
     pub(crate) on_shelf: usize,
-    ledger: PathBuf,
+    journal: PathBuf,
     entries: Vec<(EntryHandle, ExportedEntry)>,
 }
 
@@ -127,8 +127,8 @@ pub(crate) async fn import(
     shelf: Option<Shelf>,
     entries: Vec<ExportedEntry>,
 ) -> Result<Importing> {
-    let ledger = state.imported(&desk.broker, &desk.queue);
-    let before = Ledger::read(&ledger)?;
+    let journal = state.imported(&desk.broker, &desk.queue);
+    let before = RestoreJournal::read(&journal)?;
     let all = entries.len();
     let named = entries.into_iter().enumerate().map(|(number, entry)| {
         let name = imported_name(&entry, shelf.unwrap_or(entry.handle.shelf()), number);
@@ -149,7 +149,7 @@ pub(crate) async fn import(
     }
     entries.retain(|(name, _)| is_new(name));
     let on_shelf = new - entries.len();
-    Ok(Importing { all, uncertain, new, on_shelf, ledger, entries })
+    Ok(Importing { all, uncertain, new, on_shelf, journal, entries })
 }
 
 /// Counts the messages on a shelf by their content. A shelf that the broker does not have is empty.
@@ -211,7 +211,7 @@ impl Importing {
     /// If it cannot be noted.
     pub(crate) async fn run(&self, desk: &Desk) -> Result<(u64, Option<anyhow::Error>)> {
         let entries = self.entries.iter().map(|(name, entry)| (name, entry));
-        restore(&*desk.shelves, entries, &self.ledger).await
+        restore(&*desk.shelves, entries, &self.journal).await
     }
 }
 
@@ -219,23 +219,23 @@ impl Importing {
 ///
 /// # Errors
 ///
-/// If the ledger cannot be written: the entry is not restored.
+/// If the journal cannot be written: the entry is not restored.
 async fn restore<'a>(
     shelves: &dyn Shelves,
     entries: impl Iterator<Item = (&'a EntryHandle, &'a ExportedEntry)>,
-    ledger: &Path,
+    journal: &Path,
 ) -> Result<(u64, Option<anyhow::Error>)> {
     let mut done = 0;
     for (name, entry) in entries {
-        note(ledger, name, Noted::Begun)?;
+        note(journal, name, Noted::Begun)?;
         if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
             let nothing_stored = error.kind() == redrive::transport::TransportErrorKind::Unsupported;
             if nothing_stored {
-                note(ledger, name, Noted::NotStored)?;
+                note(journal, name, Noted::NotStored)?;
             }
             return Ok((done, Some(error.into())));
         }
-        note(ledger, name, Noted::Done)?;
+        note(journal, name, Noted::Done)?;
         done += 1;
     }
     Ok((done, None))

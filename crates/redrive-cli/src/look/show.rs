@@ -1,4 +1,4 @@
-//! `redrive show`: one message, with its story.
+//! `redrive show`: one message, with its history.
 
 use std::io::Write as _;
 use std::time::SystemTime;
@@ -51,7 +51,7 @@ pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
         let line = ExportedEntry::new(&desk.queue, &found.entry, now).to_line()?;
         print_json(&serde_json::from_str::<serde_json::Value>(&line)?)?;
     } else {
-        for line in story(&desk.queue, found, now) {
+        for line in description(&desk.queue, found, now) {
             print(&printable(&line));
         }
         if found.entry.message.body().len() > SHOWN {
@@ -66,8 +66,8 @@ enum Wanted {
     Group(Filter),
 }
 
-/// Returns the lines that tell the story of an entry.
-pub(crate) fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<String> {
+/// Returns the lines that describe an entry.
+pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<String> {
     let Shelved { handle, message, history, .. } = &viewed.entry;
     let mut lines = vec![
         format!("{queue} {handle}"),
@@ -110,7 +110,7 @@ pub(crate) fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<Str
     lines
 }
 
-/// Returns the lines of what the application set: redrive's own headers are the story above.
+/// Returns the lines of what the application set: redrive's own headers are described above.
 fn properties_and_headers(message: &Message) -> Vec<String> {
     let set = properties(message).map(|(name, text)| format!("  {name:<9} {}", one_line(&text, 200)));
     let own = headers(message)

@@ -1,4 +1,4 @@
-//! One message: its story, and its edit.
+//! One message: its history, and its edit.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,7 @@ use super::layout::{Answer, link, page, text, time};
 use super::web::Web;
 use crate::desk::edit::{Then, store};
 use crate::exit::usage;
-use crate::look::show as story;
+use crate::look::show;
 use crate::output::one_line;
 
 /// A longer body is shown in part: a browser, and a person, have enough of that.
@@ -88,7 +88,7 @@ pub(super) async fn show(
         (headers(message))
         h2 { "Body" }
         p.dim { (message.body().len()) " bytes " a href=(one.link(&web, "/body")) { "as it is" } }
-        pre.body { (text(&cut(&story::body(message.body()).join("\n")))) }
+        pre.body { (text(&cut(&show::body(message.body()).join("\n")))) }
     };
     let groups = which.link(&web, "/groups", "", 0);
     let entries = which.link(&web, "/entries", &group, 0);
@@ -124,10 +124,10 @@ fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
 fn headers(message: &Message) -> Markup {
     html! {
         table {
-            @for (name, value) in story::properties(message) {
+            @for (name, value) in show::properties(message) {
                 tr { th { (name) } td { (text(&one_line(&value, 1000))) } }
             }
-            @for (name, value) in story::headers(message) {
+            @for (name, value) in show::headers(message) {
                 tr { th { (text(&one_line(name, 200))) } td { (text(&one_line(&value, 1000))) } }
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, page: &Page, now: SystemTime) {
         Screen::Shelves => draw_shelves(frame, page, body, now),
         Screen::Groups => draw_groups(frame, page, body, now),
         Screen::Entries(_) => draw_entries(frame, page, body, now),
-        Screen::Message(_) => draw_lines(frame, &page.story, page.level().cursor, body),
+        Screen::Message(_) => draw_lines(frame, &page.message_lines, page.level().cursor, body),
         Screen::Plan => {
             let lines = page.plan.as_ref().map(super::acting::PlanView::lines).unwrap_or_default();
             draw_lines(frame, &lines, page.level().cursor, body);

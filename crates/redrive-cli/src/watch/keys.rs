@@ -11,7 +11,7 @@ use super::listing::{FilterText, Listing};
 use super::state::{Page, Screen};
 use super::text::lines_of;
 use crate::desk::asks;
-use crate::look::show::story;
+use crate::look::show::description;
 
 /// The keys, for `?`.
 pub(super) const HELP: [(&str, &str); 12] = [
@@ -123,7 +123,7 @@ impl Page {
                 let handle = self.entries.get(cursor)?.handle.clone();
                 let listing = self.listing.as_ref()?;
                 let entry = listing.entry(&handle)?;
-                self.story = lines_of(&story(&listing.place.queue, entry, now));
+                self.message_lines = lines_of(&description(&listing.place.queue, entry, now));
                 self.open(Screen::Message(handle));
             }
             Screen::Plan => return self.ask_next(),

@@ -65,7 +65,7 @@ pub(super) struct Page {
     pub(super) entries: Vec<EntryRow>,
     pub(super) marked: HashSet<EntryHandle>,
     /// The lines of the message that is open.
-    pub(super) story: Vec<String>,
+    pub(super) message_lines: Vec<String>,
     pub(super) plan: Option<PlanView>,
     pub(super) run: Option<RunView>,
     pub(super) prompt: Option<Prompt>,
@@ -91,7 +91,7 @@ impl Page {
             listing: None,
             entries: Vec::new(),
             marked: HashSet::new(),
-            story: Vec::new(),
+            message_lines: Vec::new(),
             plan: None,
             run: None,
             prompt: None,
@@ -141,7 +141,7 @@ impl Page {
             Screen::Shelves => self.queues.len() * 2,
             Screen::Groups => self.listing.as_ref().map_or(0, |listing| listing.groups.len()),
             Screen::Entries(_) => self.entries.len(),
-            Screen::Message(_) => lines(&self.story),
+            Screen::Message(_) => lines(&self.message_lines),
             Screen::Plan => self.plan.as_ref().map_or(0, |plan| lines(&plan.lines())),
             Screen::Run => 0,
         }

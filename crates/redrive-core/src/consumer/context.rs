@@ -41,8 +41,6 @@ pub(crate) struct Context<T: Transport> {
     /// True once any delivery was handled and lost.
     pub(super) any_lost: AtomicBool,
     pub(crate) rule: Rule,
-    /// True if the consumer starts with one delivery in flight.
-    pub(crate) narrowed: bool,
     pub(crate) ledger: Option<InFlightLog>,
     /// Number of deliveries in flight whose copies cannot be stored. While there is one, the intake is shut.
     pub(crate) trouble: GuardedCount,
@@ -65,7 +63,7 @@ impl<T: Transport> Context<T> {
         (receiver, signals): (T::Receiver, Arc<SignalState>),
         service: ErasedService,
         settings: Settings,
-        (rule, narrowed): (Rule, bool),
+        rule: Rule,
         ledger: Option<InFlightLog>,
         health: watch::Sender<HealthState>,
     ) -> Self {
@@ -80,7 +78,6 @@ impl<T: Transport> Context<T> {
             losses: Mutex::default(),
             any_lost: AtomicBool::new(false),
             rule,
-            narrowed,
             ledger,
             counters: Counters::default(),
             settled: settings
@@ -102,10 +99,10 @@ impl<T: Transport> Context<T> {
         self.transport.queue()
     }
 
-    /// Returns how many deliveries the broker may hand out at first. If narrowed, that is one: it shows whether a process died
-    /// before, and nothing else is in flight until then.
+    /// Returns how many deliveries the broker may hand out at first. If suspects are possible, that is one: it shows whether
+    /// a process died before, and nothing else is in flight until then.
     pub(crate) fn limit_at_first(&self) -> u32 {
-        if self.narrowed { 1 } else { self.settings.needs.prefetch }
+        if self.rule.is_off() { self.settings.needs.prefetch } else { 1 }
     }
 
     pub(super) fn planning<'a>(&self, facts: &'a Facts) -> Planning<'a> {

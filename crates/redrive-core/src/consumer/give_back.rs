@@ -14,7 +14,7 @@ pub(super) const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Stops the intake, and gives back the deliveries that no handler has begun with. Returns how many of these the broker had
 /// handed out before.
 pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
-    let mut deliveries_before = 0_u32;
+    let mut redelivered = 0_u32;
     let parting = async {
         if let Err(error) = context.receiver.set_limit(0).await {
             // Without a connection the broker hands out nothing.
@@ -24,7 +24,7 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
         let mut unstarted = VecDeque::new();
         while let Ok(1..) = context.receiver.receive(&mut unstarted, 1).await {
             while let Some(received) = unstarted.pop_front() {
-                deliveries_before += u32::from(received.delivery.broker_delivery_count() > 1);
+                redelivered += u32::from(received.delivery.broker_delivery_count() > 1);
                 context.release(received).await;
             }
         }
@@ -34,5 +34,5 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
             "not everything could be given back in time: the broker does it when the connection ends"
         );
     }
-    deliveries_before
+    redelivered
 }

@@ -25,15 +25,15 @@ pub(crate) struct Isolation<R> {
     rule: Rule,
     watch: Watch,
     /// True if isolation must also limit what the broker hands out: suspects are possible, and the prefetch is above one.
-    narrows: bool,
+    limits_intake: bool,
     /// Number of deliveries that the broker may hand out now, unless the intake is stopped.
     limit: u32,
     /// Buffer for the next delivery; empty between calls.
     batch: VecDeque<Received<R>>,
-    /// The suspect that is kept until nothing else is in flight, or the patience is over.
+    /// The suspect that is kept until nothing else is in flight, or the wait is over.
     kept: Option<Received<R>>,
     /// Deadline of the wait for running handlers.
-    patience: Option<Instant>,
+    wait_until: Option<Instant>,
     /// Until then, a doubtful delivery is treated as a suspect.
     doubts_until: Instant,
     /// True if a doubtful delivery is being handled alone, or was the last one handled alone.
@@ -50,15 +50,14 @@ impl<R: Send + 'static> Isolation<R> {
     /// Creates the state before the first delivery.
     pub(crate) fn begin<T: Transport<Receiver: Receiver<Receipt = R>>>(context: &Context<T>) -> Self {
         let rule = context.rule;
-        let narrows = (context.narrowed || !rule.is_off()) && context.settings.needs.prefetch > 1;
         Self {
             rule,
-            watch: Watch::new(context.narrowed),
-            narrows,
+            watch: Watch::new(!rule.is_off()),
+            limits_intake: !rule.is_off() && context.settings.needs.prefetch > 1,
             limit: context.limit_at_first(),
             batch: VecDeque::new(),
             kept: None,
-            patience: None,
+            wait_until: None,
             doubts_until: Instant::now() + DOUBTS_FOR,
             doubts: false,
             alone: Weak::new(),
@@ -81,13 +80,13 @@ impl<R: Send + 'static> Isolation<R> {
         if self.alone.strong_count() > 0 {
             return 0;
         }
-        // Handlers that exceeded the patience go on; one more delivery at a time is handled beside them.
+        // Handlers that still run at the deadline go on; one more delivery at a time is handled beside them.
         if self.waits() { held() + 1 } else { running() + 1 }
     }
 
     /// Returns true while running handlers are waited for: [`take`](Self::take) ends that wait.
     pub(crate) fn waits(&self) -> bool {
-        self.patience.is_some()
+        self.wait_until.is_some()
     }
 
     /// Returns true if the delivery needs no special handling: it is no suspect, and no isolation is in progress.
@@ -155,14 +154,14 @@ impl<R: Send + 'static> Isolation<R> {
         context: &Context<T>,
         room: bool,
     ) -> Result<Option<Received<R>>, TransportError> {
-        if let Some(until) = self.patience.filter(|_| !room) {
+        if let Some(until) = self.wait_until.filter(|_| !room) {
             sleep_until(until).await;
             tracing::warn!(
                 queue = context.queue(),
                 "handlers still run: what was handed out before is handled one at a time beside them"
             );
         }
-        self.patience = None;
+        self.wait_until = None;
         if let Some(kept) = self.kept.take() {
             return Ok(Some(kept));
         }
@@ -220,7 +219,7 @@ impl<R: Send + 'static> Isolation<R> {
             );
             context.tell(&Event::IsolationEnded { suspects });
         }
-        if !self.narrows {
+        if !self.limits_intake {
             return Ok(());
         }
         self.limit = context.settings.needs.prefetch;
@@ -248,7 +247,7 @@ impl<R: Send + 'static> Isolation<R> {
         context: &Context<T>,
         received: Received<R>,
     ) {
-        if self.narrows {
+        if self.limits_intake {
             self.limit = 1;
             let given_back = give_back_unstarted(context).await;
             if context.signals.facts().counting.releases {
@@ -257,8 +256,8 @@ impl<R: Send + 'static> Isolation<R> {
             self.stopped = true;
         }
         // Caps an unlimited grace period at a year.
-        let patience = context.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
-        self.patience = Some(Instant::now() + patience);
+        let wait = context.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
+        self.wait_until = Some(Instant::now() + wait);
         self.kept = Some(received);
     }
 

@@ -9,6 +9,7 @@
 //! | `! 2 0 order-7` | two processes died with copy 0 of message `order-7` |
 //! | `+ 0 order-7` | a handler begins with it |
 //! | `- 0 order-7` | it came to an end |
+//! | `< 0 order-7` | it was given back before it came to an end |
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -22,7 +23,7 @@ pub(crate) const TITLE: &str = "redrive ledger 1";
 /// Maximum number of messages that are counted but never redelivered; the one unseen for longest is forgotten first.
 const MOST_COUNTED: usize = 4096;
 
-/// Identifies one copy of one message: `hop id`, with blanks and unprintable characters of the id escaped. A message without an
+/// Identifies one copy of one message: `COPY ID`, with blanks and unprintable characters of the id escaped. A message without an
 /// id of its own is identified by a hash of its content, behind an escape that no id contains: messages with identical content
 /// share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,9 +48,10 @@ impl Key {
     }
 
     fn read(text: &str) -> Option<Self> {
-        let (hop, id) = text.split_once(' ')?;
-        let whole =
-            hop.parse::<u32>().is_ok() && !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
+        let (copy_number, id) = text.split_once(' ')?;
+        let whole = copy_number.parse::<u32>().is_ok()
+            && !id.is_empty()
+            && id.bytes().all(|byte| byte.is_ascii_graphic());
         whole.then(|| Self(text.to_owned()))
     }
 }

@@ -192,7 +192,6 @@ async fn start<T: Transport>(
     };
     let facts = state.facts();
     let rule = Rule::of(settings.suspects, &settings.needs, &facts, ledger.is_some());
-    let suspects = (rule, !rule.is_off());
     if let (Some(allowed), Some(limit)) = (settings.needs.deliveries_on(&facts), facts.limits.deliveries)
         && settings.needs.deliveries != Some(allowed)
     {
@@ -211,7 +210,7 @@ async fn start<T: Transport>(
             "according to the ledger, a process died with these messages: each is handled alone"
         );
     }
-    let context = Context::new(transport, (receiver, state), service, settings, suspects, ledger, health);
+    let context = Context::new(transport, (receiver, state), service, settings, rule, ledger, health);
     if let Err(error) = context.receiver.set_limit(context.limit_at_first()).await {
         context.close().await;
         return Err(ConsumerError::Start { queue, error });

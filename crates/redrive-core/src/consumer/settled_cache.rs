@@ -228,12 +228,12 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     // Two numbers in one write: each write costs a round of the hash.
     key.write_u64(u64::from(history.copy_number) << 32 | u64::from(history.failures()));
     key.write_u32(history.redrives.or_highest());
-    let (texts, came_at) = (properties.texts_beside_id(), delivery.came_at());
+    let (texts, enqueued_at) = (properties.texts_beside_id(), delivery.enqueued_at());
     // Which of them are present, in one write: most are not.
     let present = [
         id.is_some(),
         number.is_some(),
-        came_at.is_some(),
+        enqueued_at.is_some(),
         properties.expiration.is_some(),
         properties.timestamp.is_some(),
         properties.priority.is_some(),
@@ -244,7 +244,7 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     std::iter::once(id).chain(texts).flatten().for_each(|text| text.hash(&mut key));
     // A recreated queue issues the same numbers again.
     number.iter().for_each(|number| number.hash(&mut key));
-    came_at.iter().for_each(|time| time.hash(&mut key));
+    enqueued_at.iter().for_each(|time| time.hash(&mut key));
     properties.expiration.iter().for_each(|time| time.hash(&mut key));
     properties.timestamp.iter().for_each(|time| time.hash(&mut key));
     properties.priority.iter().for_each(|priority| priority.hash(&mut key));

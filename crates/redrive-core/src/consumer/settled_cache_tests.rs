@@ -46,8 +46,8 @@ fn cache(capacity: usize) -> Cache {
     Cache::new(capacity, capacity)
 }
 
-fn delivery(id: &str, hop: i64) -> Delivery {
-    of(Message::new("body").with_id(id).with_header(header_names::HOP, hop))
+fn delivery(id: &str, copy_number: i64) -> Delivery {
+    of(Message::new("body").with_id(id).with_header(header_names::HOP, copy_number))
 }
 
 fn of(message: Message) -> Delivery {
@@ -250,7 +250,7 @@ fn a_number_that_a_new_queue_gave_again_is_another_message() {
     assert!(!cache.knows(&again(delivery("b", 0).with_broker_number(7), 1)));
     let came_at = |second| {
         let time = UNIX_EPOCH + Duration::from_secs(second);
-        delivery("c", 0).with_broker_number(7).enqueued_at(Some(time))
+        delivery("c", 0).with_broker_number(7).with_enqueued_at(Some(time))
     };
     settle(&mut cache, &came_at(1));
     assert!(cache.knows(&again(came_at(1), 1)));

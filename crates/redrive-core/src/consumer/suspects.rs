@@ -149,7 +149,7 @@ enum Mode {
         suspects: u64,
         /// Number of further deliveries to handle alone although they are not suspects: suspects given back as copies are behind
         /// them.
-        patience: u32,
+        copies_behind: u32,
     },
 }
 
@@ -174,9 +174,9 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Creates the state at the start. `narrowed`: the consumer starts with one delivery in flight.
-    pub(crate) fn new(narrowed: bool) -> Self {
-        Self { mode: if narrowed { Mode::Probing } else { Mode::Together } }
+    /// Creates the state at the start. `probes`: the consumer starts with one delivery in flight.
+    pub(crate) fn new(probes: bool) -> Self {
+        Self { mode: if probes { Mode::Probing } else { Mode::Together } }
     }
 
     /// Returns true while deliveries are handled side by side.
@@ -193,11 +193,11 @@ impl Watch {
     pub(crate) fn arrived(&mut self, suspicion: Suspicion) -> Step {
         match (&mut self.mode, suspicion) {
             (Mode::Together, Suspicion::Suspect) => {
-                self.mode = Mode::Alone { suspects: 0, patience: 0 };
+                self.mode = Mode::Alone { suspects: 0, copies_behind: 0 };
                 Step::Isolate
             }
             (Mode::Probing, Suspicion::Suspect) => {
-                self.mode = Mode::Alone { suspects: 1, patience: 0 };
+                self.mode = Mode::Alone { suspects: 1, copies_behind: 0 };
                 Step::Handle
             }
             (Mode::Alone { suspects, .. }, Suspicion::Suspect) => {
@@ -205,8 +205,8 @@ impl Watch {
                 Step::Handle
             }
             (Mode::Together, _) | (Mode::Probing | Mode::Alone { .. }, Suspicion::Doubtful) => Step::Handle,
-            (Mode::Alone { patience, .. }, Suspicion::None) if *patience > 0 => {
-                *patience -= 1;
+            (Mode::Alone { copies_behind, .. }, Suspicion::None) if *copies_behind > 0 => {
+                *copies_behind -= 1;
                 Step::Handle
             }
             (&mut Mode::Alone { suspects, .. }, Suspicion::None) => {
@@ -231,8 +231,8 @@ impl Watch {
     /// Records that suspects were given back as copies, to the back of the queue: this many more deliveries are handled alone,
     /// since the copies may follow soon.
     pub(crate) fn gave_back_copies(&mut self, copies: u32) {
-        if let Mode::Alone { patience, .. } = &mut self.mode {
-            *patience = patience.saturating_add(copies);
+        if let Mode::Alone { copies_behind, .. } = &mut self.mode {
+            *copies_behind = copies_behind.saturating_add(copies);
         }
     }
 }

@@ -26,9 +26,9 @@ pub(crate) struct Workers<J> {
     tasks: JoinSet<()>,
     spawn: Box<Spawn<J>>,
     most: usize,
-    /// Time of the next check for stalled jobs; used while `watching`.
-    look: Pin<Box<Sleep>>,
-    watching: bool,
+    /// Time of the next check for stalled jobs; used while `stall_timer_runs`.
+    stall_timer: Pin<Box<Sleep>>,
+    stall_timer_runs: bool,
 }
 
 /// Spawns one more worker.
@@ -106,8 +106,8 @@ impl<J: Send + 'static> Workers<J> {
             tasks: JoinSet::new(),
             spawn: Box::new(spawn),
             most,
-            look: Box::pin(sleep(STALL_TIMEOUT)),
-            watching: false,
+            stall_timer: Box::pin(sleep(STALL_TIMEOUT)),
+            stall_timer_runs: false,
         }
     }
 
@@ -145,8 +145,8 @@ impl<J: Send + 'static> Workers<J> {
             self.scheduler.call_one(&mut state);
             state.some_wait()
         };
-        if some_wait && !self.watching {
-            self.watch_on();
+        if some_wait && !self.stall_timer_runs {
+            self.start_stall_timer();
         }
     }
 
@@ -162,7 +162,7 @@ impl<J: Send + 'static> Workers<J> {
                     }
                     return ended(task);
                 }
-                () = &mut self.look, if self.watching => self.look_after(),
+                () = &mut self.stall_timer, if self.stall_timer_runs => self.on_stall_timer(),
             }
         }
     }
@@ -196,7 +196,7 @@ impl<J: Send + 'static> Workers<J> {
         }
     }
 
-    fn look_after(&mut self) {
+    fn on_stall_timer(&mut self) {
         let some_wait = {
             let mut state = self.scheduler.state();
             if std::mem::take(&mut state.taken) {
@@ -206,15 +206,15 @@ impl<J: Send + 'static> Workers<J> {
             }
             state.some_wait()
         };
-        self.watching = false;
+        self.stall_timer_runs = false;
         if some_wait {
-            self.watch_on();
+            self.start_stall_timer();
         }
     }
 
-    fn watch_on(&mut self) {
-        self.watching = true;
-        self.look.as_mut().reset(Instant::now() + STALL_TIMEOUT);
+    fn start_stall_timer(&mut self) {
+        self.stall_timer_runs = true;
+        self.stall_timer.as_mut().reset(Instant::now() + STALL_TIMEOUT);
     }
 }
 

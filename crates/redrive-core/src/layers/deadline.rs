@@ -128,7 +128,7 @@ mod tests {
         message.properties_mut().timestamp = Some(Timestamp::from_unix_millis(0));
         let failed = || Failure::new(Reason::RetryableError, "no answer");
         let retried = |enqueued: Option<Duration>| {
-            let delivery = delivery(message.clone()).enqueued_at(enqueued.map(|at| UNIX_EPOCH + at));
+            let delivery = delivery(message.clone()).with_enqueued_at(enqueued.map(|at| UNIX_EPOCH + at));
             let resolved =
                 Deadline::default().resolve(&delivery, Ok(Disposition::Retry(SECOND * 5, failed())));
             resolved.unwrap().name()

@@ -167,10 +167,10 @@ impl Settlement {
         match self {
             Self::Complete => "complete",
             Self::Reschedule { .. } => "reschedule",
-            Self::RetryInPlace { .. } => "hold-back",
-            Self::Shelve { .. } => "move",
+            Self::RetryInPlace { .. } => "retry-in-place",
+            Self::Shelve { .. } => "shelve",
             Self::Release => "release",
-            Self::NativeDeadLetter => "reject",
+            Self::NativeDeadLetter => "native-dead-letter",
         }
     }
 }

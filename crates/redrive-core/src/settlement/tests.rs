@@ -71,9 +71,9 @@ fn dead_letters_go_by_the_broker_where_it_is_asked_to_and_can() {
         assert!(park.stores_copy(), "parking is always a copy");
         planned(&facts, &delivery, Disposition::DeadLetter(failure())).name()
     };
-    assert_eq!(dead_letter(NativeDeadLetter::Preferred), "reject");
-    assert_eq!(dead_letter(NativeDeadLetter::No), "move", "rejected, it would be gone");
-    assert_eq!(dead_letter(NativeDeadLetter::LastResort), "move");
+    assert_eq!(dead_letter(NativeDeadLetter::Preferred), "native-dead-letter");
+    assert_eq!(dead_letter(NativeDeadLetter::No), "shelve", "rejected, it would be gone");
+    assert_eq!(dead_letter(NativeDeadLetter::LastResort), "shelve");
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn target(
     if action == PlanAction::Discard {
         return Ok(Target::Nowhere);
     }
-    if entry.history.read_without.is_some() || entry.history.story_unreadable {
+    if entry.history.read_without.is_some() || entry.history.packed_history_unreadable {
         return Err(WhyLeftOut::NotReadable);
     }
     let is_parked = shelf == Shelf::Parking;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lapin::Channel;
 use lapin::options::ConfirmSelectOptions;
 use redrive_core::{TransportError, TransportErrorKind};
-use redrive_transport::Backoff;
+use redrive_transport::ReconnectBackoff;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
 use super::open::Connection;
@@ -117,7 +117,7 @@ impl ChannelPool {
     /// Returns the connection. Retries while `is_wanted` returns true: a batch that nobody waits for must not outlive the transport.
     async fn connected(&self, is_wanted: impl Fn() -> bool) -> Result<Arc<Connection>, TransportError> {
         let _one_at_a_time = self.connecting.lock().await;
-        let mut backoff = Backoff::up_to(LONGEST_BACKOFF);
+        let mut backoff = ReconnectBackoff::up_to(LONGEST_BACKOFF);
         loop {
             match self.connection.connection().await {
                 Ok(connection) => return Ok(connection),

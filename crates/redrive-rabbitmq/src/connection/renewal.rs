@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use lapin::types::LongString;
 use redrive_core::BoxError;
-use redrive_transport::Backoff;
+use redrive_transport::ReconnectBackoff;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
@@ -21,7 +21,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 const AFTER_RENEWAL: Duration = Duration::from_millis(250);
 
 /// Asks the provider, with a timeout.
-async fn asked(provider: &dyn CredentialsProvider, within: Duration) -> Result<Credentials, BoxError> {
+async fn with_timeout(provider: &dyn CredentialsProvider, within: Duration) -> Result<Credentials, BoxError> {
     let answer = timeout(within, provider.credentials()).await;
     answer.unwrap_or_else(|_| {
         let within = humantime::format_duration(within);
@@ -35,11 +35,11 @@ pub(crate) async fn keep_fresh(
     connection: Weak<Connection>,
     refused: Arc<Notify>,
     provider: Arc<dyn CredentialsProvider>,
-    mut shown: Credentials,
+    shown: Credentials,
     within: Duration,
     name: String,
 ) {
-    let mut backoff = Backoff::up_to(LONGEST_BACKOFF);
+    let mut backoff = ReconnectBackoff::up_to(LONGEST_BACKOFF);
     let mut wait = shown.renewed_after();
     loop {
         let due = tokio::select! {
@@ -52,41 +52,43 @@ pub(crate) async fn keep_fresh(
         if !due {
             continue;
         }
-        let next = match asked(&*provider, within).await {
-            Ok(fresh) => {
-                let Some(connection) = connection.upgrade() else { return };
-                let secret = LongString::from(fresh.secret.as_str());
-                let updated =
-                    connection.with_timeout(connection.lapin.update_secret(secret, "renewed".into())).await;
-                match updated {
-                    Ok(()) => {
-                        info!(connection = %name, "RabbitMQ took the renewed credentials");
-                        backoff.reset();
-                        shown = fresh;
-                        // New credentials do not cure a refusal that comes directly after a renewal.
-                        sleep(AFTER_RENEWAL).await;
-                        // That notification was about the previous credentials.
-                        let _ = refused.notified().now_or_never();
-                        shown.renewed_after().map(|wait| wait.saturating_sub(AFTER_RENEWAL))
-                    }
-                    Err(error) => {
-                        warn!(connection = %name, %error, "RabbitMQ did not take the renewed credentials");
-                        // Not cut short by refusals, which continue meanwhile.
-                        sleep(backoff.next_wait()).await;
-                        Some(Duration::ZERO)
-                    }
-                }
+        wait = match renew(&connection, &*provider, within).await {
+            Ok(None) => return,
+            Ok(Some(fresh)) => {
+                info!(connection = %name, "RabbitMQ took the renewed credentials");
+                backoff.reset();
+                // New credentials do not cure a refusal that comes directly after a renewal.
+                sleep(AFTER_RENEWAL).await;
+                // That notification was about the previous credentials.
+                let _ = refused.notified().now_or_never();
+                fresh.renewed_after().map(|wait| wait.saturating_sub(AFTER_RENEWAL))
             }
             Err(error) => {
                 let again = backoff.next_wait();
-                warn!(connection = %name, %error, ?again, "the credentials provider failed, asking again");
+                warn!(connection = %name, %error, ?again, "the credentials were not renewed, trying again");
+                // Not cut short by refusals, which continue meanwhile.
                 sleep(again).await;
                 Some(Duration::ZERO)
             }
         };
-        wait = next;
         debug!(connection = %name, ?wait, "the credentials are checked again after this wait");
     }
+}
+
+/// Asks the provider, and passes its credentials to the broker. `None` if the connection has ended meanwhile.
+async fn renew(
+    connection: &Weak<Connection>,
+    provider: &dyn CredentialsProvider,
+    within: Duration,
+) -> Result<Option<Credentials>, BoxError> {
+    let fresh = with_timeout(provider, within)
+        .await
+        .map_err(|error| format!("the credentials provider failed: {error}"))?;
+    let Some(connection) = connection.upgrade() else { return Ok(None) };
+    let secret = LongString::from(fresh.secret.as_str());
+    let updated = connection.with_timeout(connection.lapin.update_secret(secret, "renewed".into())).await;
+    updated.map_err(|error| format!("RabbitMQ did not take the renewed credentials: {error}"))?;
+    Ok(Some(fresh))
 }
 
 #[cfg(test)]
@@ -104,7 +106,7 @@ mod tests {
                 std::future::pending().await
             }
         }
-        let error = asked(&Silent, Duration::from_secs(9)).await.unwrap_err();
+        let error = with_timeout(&Silent, Duration::from_secs(9)).await.unwrap_err();
         assert!(error.to_string().contains("9s"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Converts messages of lapin to messages of redrive and back, and those that are read from frames or written as frames; without loss.
 
 mod frame_size;
-mod story;
+mod packed_history;
 mod taken;
 mod written;
 
@@ -91,7 +91,7 @@ pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> (Message, 
 
 /// Reads what is not a header of the message itself: the mark of what was left out, which stays for people, and the packed story.
 fn unwrap_headers(headers: &mut Headers) -> Option<String> {
-    story::unpack(headers);
+    packed_history::unpack(headers);
     let left_out = take_text(headers, left_out_mark())?;
     headers.insert(LEFT_OUT, &*left_out);
     Some(left_out)
@@ -160,7 +160,7 @@ pub(crate) fn properties(message: &Message, form: Form) -> Result<BasicPropertie
         out = out.with_timestamp(timestamp.unix_seconds());
     }
     out = out.with_delivery_mode(form.delivery_mode(mine));
-    if let Some(packed) = story::packed(message.headers(), form) {
+    if let Some(packed) = packed_history::packed(message.headers(), form) {
         out = out.with_headers(table_from(packed.iter())?);
     } else if !message.headers().is_empty() {
         out = out.with_headers(table_from(message.headers().iter())?);

@@ -4,7 +4,7 @@
 use bytes::BufMut as _;
 use redrive_core::{Message, TransportError, Value};
 
-use super::{Form, check_short, not_carried, story};
+use super::{Form, check_short, not_carried, packed_history};
 
 /// Appends the properties and headers of a message that went through [`for_publishing`](super::for_publishing).
 pub(crate) fn write_properties(
@@ -19,7 +19,7 @@ pub(crate) fn write_properties(
     properties.text(mine.content_type.as_deref(), "content-type")?;
     properties.text(mine.content_encoding.as_deref(), "content-encoding")?;
     if let Some(out) = properties.next(!message.headers().is_empty()) {
-        match story::packed(message.headers(), form) {
+        match packed_history::packed(message.headers(), form) {
             Some(packed) => write_table(packed.iter(), out)?,
             None => write_table(message.headers().iter(), out)?,
         }

@@ -245,10 +245,7 @@ impl SingleQueueStrategy {
         let mut queue = topology::plain(&self.names.queue, self.plan.retry_queue_type);
         queue.lifetime = self.single_queue.queue.lifetime;
         queue.set("x-dead-letter-exchange", self.names.retry_exchange.as_str());
-        if self.plan.retry_queue_type == QueueType::Quorum {
-            queue.set("x-dead-letter-strategy", "at-least-once");
-            queue.set("x-overflow", "reject-publish");
-        }
+        queue.dead_letter_at_least_once();
         queue
     }
 }

@@ -137,10 +137,7 @@ impl StagedStrategy {
         let mut queue = topology::plain(&stage.queue, self.plan.retry_queue_type);
         queue.set("x-message-ttl", i64::try_from(stage.wait.as_millis()).unwrap_or(i64::MAX));
         queue.set("x-dead-letter-exchange", self.staged.main_exchange.as_str());
-        if self.plan.retry_queue_type == QueueType::Quorum {
-            queue.set("x-dead-letter-strategy", "at-least-once");
-            queue.set("x-overflow", "reject-publish");
-        }
+        queue.dead_letter_at_least_once();
         queue
     }
 

@@ -12,7 +12,7 @@ use super::exchange::FoundExchange;
 use super::found::Found;
 use super::policies::Policies;
 use super::{Login, Management};
-use crate::topology::{Names, Part, Queue, Task};
+use crate::topology::{Binding, Names, Part, Queue, Task};
 
 /// Input of a comparison.
 pub(crate) struct Comparison<'a> {
@@ -64,12 +64,7 @@ pub(crate) async fn compare(
             // A binding that redrive declares need not be checked.
             Part::Binding(_) if preflight.is_some() && *task == Task::Declare => continue,
             Part::Binding(needed) => {
-                match comparison.exchange(&management, &needed.exchange).await {
-                    Ok(found) => compared.findings.extend(audit::binding(needed, found.as_ref())),
-                    Err(error) => compared.unknown(format!(
-                        "a binding could not be compared with the one that is needed: {error}"
-                    )),
-                }
+                comparison.compare_binding(&management, needed, &mut compared).await;
                 continue;
             }
             Part::Exchange(_) | Part::OtherExchange(_) | Part::OtherQueue(_) => continue,
@@ -96,22 +91,9 @@ pub(crate) async fn compare(
         }
         compared.findings.extend(comparison.findings(needed, &found));
         if needed.name == comparison.names.work {
-            match comparison.behind_dead_letters(&management, &found).await {
-                // A preflight runs before it is declared.
-                Ok(Some(_)) if preflight.is_some() && leads_on(parts, &found) => {}
-                Ok(Some(behind)) => {
-                    compared.findings.extend(audit::dead_letters(
-                        needed,
-                        &comparison.names.dead_letters,
-                        comparison.said(),
-                        &found,
-                        &behind,
-                    ));
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    compared.unknown(format!("the target of dead letters could not be checked: {error}"));
-                }
+            // A preflight runs before the target is declared.
+            if preflight.is_none() || !leads_on(parts, &found) {
+                comparison.compare_dead_letters(&management, needed, &found, &mut compared).await;
             }
             compared.work = Some(found);
         }
@@ -162,6 +144,40 @@ impl Comparison<'_> {
                     "the policies cannot be read: only those in the queue's statistics are compared: {error}"
                 ));
                 None
+            }
+        }
+    }
+
+    async fn compare_binding(&self, management: &Management, needed: &Binding, compared: &mut Compared) {
+        match self.exchange(management, &needed.exchange).await {
+            Ok(found) => compared.findings.extend(audit::binding(needed, found.as_ref())),
+            Err(error) => compared
+                .unknown(format!("a binding could not be compared with the one that is needed: {error}")),
+        }
+    }
+
+    /// Compares the target of the work queue's dead letters.
+    async fn compare_dead_letters(
+        &self,
+        management: &Management,
+        needed: &Queue,
+        found: &Found,
+        compared: &mut Compared,
+    ) {
+        match self.behind_dead_letters(management, found).await {
+            Ok(None) => {}
+            Ok(Some(behind)) => {
+                let dead_letters = &self.names.dead_letters;
+                compared.findings.extend(audit::dead_letters(
+                    needed,
+                    dead_letters,
+                    self.said(),
+                    found,
+                    &behind,
+                ));
+            }
+            Err(error) => {
+                compared.unknown(format!("the target of dead letters could not be checked: {error}"));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redrive_core::{Delivery, TransportError, TransportErrorKind};
-use redrive_transport::{Backoff, Source, Wishes};
+use redrive_transport::{ReconnectBackoff, Source, Wishes};
 use tokio::time::timeout;
 use tracing::{error, warn};
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
         unreceived: Vec::new(),
         shared: &shared,
     };
-    let mut backoff = Backoff::up_to(LONGEST_BACKOFF);
+    let mut backoff = ReconnectBackoff::up_to(LONGEST_BACKOFF);
     let (mut ended_by_broker, mut unwatched_since) = (false, Instant::now());
     while let Some(limit) = source.wanted().await {
         let trusted = !ended_by_broker && unwatched_since.elapsed() < UNWATCHED;

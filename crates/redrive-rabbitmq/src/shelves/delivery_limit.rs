@@ -17,42 +17,42 @@ use crate::convert::short;
 use crate::error;
 
 /// A limit that nobody sets: a queue with these arguments is one that this declaration has just created.
-const ASKED: i64 = 1_999_999_999;
+const UNLIKELY_LIMIT: i64 = 1_999_999_999;
 /// More arguments than a queue can have.
 const MAX_ARGUMENTS: usize = 32;
-/// Minimum delivery limit of a shelf where every look counts.
-const MIN_LOOKS: i64 = 1000;
+/// Minimum delivery limit of a shelf where every read counts.
+const MIN_DELIVERY_LIMIT: i64 = 1000;
 /// The limit of a quorum queue that sets none, since 4.0.
 const DEFAULT_LIMIT: i64 = 20;
 
 const LIMIT: &str = "x-delivery-limit";
 const TYPE: &str = "x-queue-type";
 
-/// What a look may do to the messages of a shelf.
+/// What reading may do to the messages of a shelf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Looks {
+pub(crate) enum ReadEffect {
     /// Nothing, or nothing that is known.
     Safe,
-    /// The broker puts what was looked at behind everything else.
-    MoveToTheEnd,
-    /// The broker removes a message that has this count already, if the process dies while it looks.
+    /// The broker puts what was read behind everything else.
+    MovesToTheEnd,
+    /// The broker removes a message that has this count already, if the process dies while it reads.
     SafeBelow(i64),
-    /// The broker removes messages that are looked at more often than this.
-    Counted(i64),
+    /// The broker removes messages that are read more often than this.
+    Counts(i64),
 }
 
-impl Looks {
+impl ReadEffect {
     /// Asks the broker about a queue.
     ///
     /// # Errors
     ///
     /// If it cannot be reached.
     pub(super) async fn at(connection: &Connection, queue: &str) -> Result<Self, TransportError> {
-        let found = ask(connection, queue).await?;
+        let found = probe(connection, queue).await?;
         if found == Found::Unknown {
             warn!(
                 queue,
-                "the delivery limit of this shelf is not known: a low one may remove what is looked at often"
+                "the delivery limit of this shelf is not known: a low one may remove what is read often"
             );
         }
         debug!(queue, ?found, "a shelf with a name of its own");
@@ -63,15 +63,15 @@ impl Looks {
         let is_before = |than| version.is_none_or(|version| version < than);
         let limit = match found {
             Found::NoQuorumQueue | Found::Unknown => return Self::Safe,
-            Found::Limit(None) if is_before(Version::V4_0) => return Self::MoveToTheEnd,
+            Found::Limit(None) if is_before(Version::V4_0) => return Self::MovesToTheEnd,
             Found::Limit(None) => DEFAULT_LIMIT,
             // No limit since 4.0, and 0 before.
             Found::Limit(Some(limit)) if limit < 0 && !is_before(Version::V4_0) => return Self::Safe,
             Found::Limit(Some(limit)) => limit.max(0),
         };
         match limit {
-            MIN_LOOKS.. => Self::Safe,
-            limit if is_before(Version::V4_3) => Self::Counted(limit),
+            MIN_DELIVERY_LIMIT.. => Self::Safe,
+            limit if is_before(Version::V4_3) => Self::Counts(limit),
             limit => Self::SafeBelow(limit),
         }
     }
@@ -86,13 +86,13 @@ enum Found {
     Unknown,
 }
 
-async fn ask(connection: &Connection, queue: &str) -> Result<Found, TransportError> {
+async fn probe(connection: &Connection, queue: &str) -> Result<Found, TransportError> {
     let mut known: BTreeMap<String, AMQPValue> = BTreeMap::new();
     for _ in 0..MAX_ARGUMENTS {
         let channel = connection.channel().await?;
         let mut arguments = FieldTable::default();
         arguments.insert(TYPE.into(), AMQPValue::LongString("quorum".into()));
-        arguments.insert(LIMIT.into(), AMQPValue::LongLongInt(ASKED));
+        arguments.insert(LIMIT.into(), AMQPValue::LongLongInt(UNLIKELY_LIMIT));
         for (name, value) in &known {
             arguments.insert(short(name, "the name of a queue argument")?, value.clone());
         }
@@ -100,7 +100,7 @@ async fn ask(connection: &Connection, queue: &str) -> Result<Found, TransportErr
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         let declaring = channel.queue_declare(name.clone(), options, arguments);
         let Err(refused) = with_timeout(&channel, declaring).await else {
-            // The queue was deleted since it was looked at, so this one is new: it goes as it came.
+            // The queue was deleted since it was found, so this one is new: it goes as it came.
             let options =
                 QueueDeleteOptions { if_unused: true, if_empty: true, ..QueueDeleteOptions::default() };
             let _ = with_timeout(&channel, channel.queue_delete(name, options)).await;
@@ -192,16 +192,16 @@ mod tests {
         let (old, middle, new) = (version(*b"3.9.0"), version(*b"4.2.0"), Some(Version::V4_3));
         assert!(old < Some(Version::V4_0) && middle > Some(Version::V4_0));
         for (limit, in_old, in_middle, in_new) in [
-            (None, Looks::MoveToTheEnd, Looks::Counted(20), Looks::SafeBelow(20)),
-            (Some(5), Looks::Counted(5), Looks::Counted(5), Looks::SafeBelow(5)),
-            (Some(-1), Looks::Counted(0), Looks::Safe, Looks::Safe),
-            (Some(2_000_000_000), Looks::Safe, Looks::Safe, Looks::Safe),
+            (None, ReadEffect::MovesToTheEnd, ReadEffect::Counts(20), ReadEffect::SafeBelow(20)),
+            (Some(5), ReadEffect::Counts(5), ReadEffect::Counts(5), ReadEffect::SafeBelow(5)),
+            (Some(-1), ReadEffect::Counts(0), ReadEffect::Safe, ReadEffect::Safe),
+            (Some(2_000_000_000), ReadEffect::Safe, ReadEffect::Safe, ReadEffect::Safe),
         ] {
             let found = Found::Limit(limit);
-            let looks = [old, middle, new].map(|version| Looks::of(found, version));
-            assert_eq!(looks, [in_old, in_middle, in_new], "{limit:?}");
+            let effects = [old, middle, new].map(|version| ReadEffect::of(found, version));
+            assert_eq!(effects, [in_old, in_middle, in_new], "{limit:?}");
         }
-        assert_eq!(Looks::of(Found::NoQuorumQueue, middle), Looks::Safe);
+        assert_eq!(ReadEffect::of(Found::NoQuorumQueue, middle), ReadEffect::Safe);
     }
 
     #[test]

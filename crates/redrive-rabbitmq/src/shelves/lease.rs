@@ -46,7 +46,6 @@ pub(super) struct ShelfLease {
 /// A scan between two steps.
 struct OpenScan {
     scan: ShelfScan,
-    began: Instant,
     used: Instant,
 }
 
@@ -76,8 +75,8 @@ impl ShelfLease {
         wanted: &HashSet<EntryHandle>,
     ) -> Result<Option<ShelfScan>, TransportError> {
         self.lock.lock().await.keep(&self.shared, self.shelf).await?;
-        let Some(OpenScan { scan, began, .. }) = self.open.lock().await.take() else { return Ok(None) };
-        if began.elapsed() < LONGEST_HOLD
+        let Some(OpenScan { scan, .. }) = self.open.lock().await.take() else { return Ok(None) };
+        if scan.began.elapsed() < LONGEST_HOLD
             && scan.is_live()
             && !wanted.iter().any(|entry| scan.has_passed(entry))
         {
@@ -95,9 +94,7 @@ impl ShelfLease {
     /// Keeps a scan for the next step.
     pub(super) async fn keep(&self, scan: ShelfScan) {
         self.held.store(scan.held(), Ordering::Relaxed);
-        let (mut open, now) = (self.open.lock().await, Instant::now());
-        let began = scan.began;
-        *open = Some(OpenScan { scan, began, used: now });
+        *self.open.lock().await = Some(OpenScan { scan, used: Instant::now() });
     }
 
     pub(super) async fn give_back(&self, scan: ShelfScan) {
@@ -157,7 +154,8 @@ async fn give_back_in_time(lease: Weak<ShelfLease>) {
     loop {
         tokio::time::sleep(IDLE / 2).await;
         let Some(lease) = lease.upgrade() else { return };
-        let is_unused = |open: &OpenScan| open.used.elapsed() >= IDLE || open.began.elapsed() >= LONGEST_HOLD;
+        let is_unused =
+            |open: &OpenScan| open.used.elapsed() >= IDLE || open.scan.began.elapsed() >= LONGEST_HOLD;
         lease.give_back_if(is_unused).await;
     }
 }

@@ -42,7 +42,7 @@ use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 use crate::topology::{self, Route};
 use cursor::Shown;
-use delivery_limit::Looks;
+use delivery_limit::ReadEffect;
 use lease::{LeaseGuard, ShelfLease};
 pub(crate) use numbers::TakenNumbers;
 use reports::RabbitMqReports;
@@ -69,13 +69,13 @@ pub struct RabbitMqShelves {
     /// Where consumers report what they handled.
     reports: Option<Arc<str>>,
     lease: Option<Arc<ShelfLease>>,
-    /// What a look does to the messages of queues that were asked about.
-    looks: Arc<Mutex<HashMap<String, Looks>>>,
+    /// What reading does to the messages of queues that were asked about.
+    read_effects: Arc<Mutex<HashMap<String, ReadEffect>>>,
 }
 
 impl RabbitMqShelves {
     pub(crate) fn new(shared: Arc<Shared>, taken: Arc<TakenNumbers>) -> Self {
-        Self { shared, taken, reports: None, lease: None, looks: Arc::default() }
+        Self { shared, taken, reports: None, lease: None, read_effects: Arc::default() }
     }
 
     async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
@@ -85,29 +85,29 @@ impl RabbitMqShelves {
 
     async fn open_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
-        let looks = self.looks(&queue).await?;
-        if let Looks::Counted(limit) = looks {
+        let read_effect = self.read_effect(&queue).await?;
+        if let ReadEffect::Counts(limit) = read_effect {
             return Err(error::looks_are_counted(&queue, limit));
         }
         let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
-        Ok(ShelfScan::new(channel, queue, shelf, Arc::clone(&self.taken), looks))
+        Ok(ShelfScan::new(channel, queue, shelf, Arc::clone(&self.taken), read_effect))
     }
 
-    /// Returns what a look does to the messages of a queue; asks the broker once about one that another program named.
-    async fn looks(&self, queue: &str) -> Result<Looks, TransportError> {
+    /// Returns what reading does to the messages of a queue; asks the broker once about one that another program named.
+    async fn read_effect(&self, queue: &str) -> Result<ReadEffect, TransportError> {
         let options = &self.shared.options;
         if options.names.has_chosen(queue) || options.accepts_low_delivery_limit {
-            return Ok(Looks::Safe);
+            return Ok(ReadEffect::Safe);
         }
-        let mut asked = self.looks.lock().await;
-        if let Some(looks) = asked.get(queue) {
-            return Ok(*looks);
+        let mut asked = self.read_effects.lock().await;
+        if let Some(read_effect) = asked.get(queue) {
+            return Ok(*read_effect);
         }
         let control = self.shared.queues.control().await?;
-        topology::look(&control, queue).await?;
-        let looks = Looks::at(&control, queue).await?;
-        asked.insert(queue.to_owned(), looks);
-        Ok(looks)
+        topology::queue_state(&control, queue).await?;
+        let read_effect = ReadEffect::at(&control, queue).await?;
+        asked.insert(queue.to_owned(), read_effect);
+        Ok(read_effect)
     }
 }
 
@@ -226,9 +226,10 @@ impl Shelves for RabbitMqShelves {
     /// Asks with a passive declaration. Messages that wait for a retry in delay queues are not counted.
     async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
         let shared = Arc::clone(&self.shared);
-        let looking = async move { topology::look(&*shared.queues.control().await?, shared.queue()).await };
-        let (messages, consumers) = uninterrupted(looking).await?;
-        Ok(WorkQueue::new(Some(messages.into()), Some(consumers.into())))
+        let reading =
+            async move { topology::queue_state(&*shared.queues.control().await?, shared.queue()).await };
+        let state = uninterrupted(reading).await?;
+        Ok(WorkQueue::new(Some(state.messages.into()), Some(state.consumers.into())))
     }
 
     /// Declares an exclusive queue `redrive-reports.…`, which ends with the connection.

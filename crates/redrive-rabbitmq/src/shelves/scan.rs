@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::delivery_limit::Looks;
+use super::delivery_limit::ReadEffect;
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, TakenNumbers};
 use super::window;
@@ -23,7 +23,7 @@ use crate::convert;
 use crate::error;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
-use crate::topology;
+use crate::topology::{self, QueueState};
 
 /// Number of messages that one refusal gives back: before 4.3, a quorum queue does not keep the order of more.
 const GIVEN_BACK_AT_ONCE: usize = 32;
@@ -55,14 +55,14 @@ impl ShelfScan {
         queue: String,
         shelf: Shelf,
         taken: Arc<TakenNumbers>,
-        looks: Looks,
+        read_effect: ReadEffect,
     ) -> Self {
         Self(Some(Scan {
             channel,
             queue,
             shelf,
             taken,
-            looks,
+            read_effect,
             numbers: Numbers::default(),
             left: None,
             window: 1,
@@ -121,7 +121,7 @@ pub(super) struct Scan {
     queue: String,
     shelf: Shelf,
     taken: Arc<TakenNumbers>,
-    looks: Looks,
+    read_effect: ReadEffect,
     numbers: Numbers,
     /// Number of those messages that are not requested yet; the first answer tells it. (A passive declaration is late for a quorum
     /// queue: directly after a confirmed publish it can still report 0.)
@@ -155,7 +155,7 @@ impl Scan {
         }
         let Some(delivery) = self.ahead.pop_front() else { return Ok(None) };
         let (mut message, left_out) = convert::message(&delivery.properties, delivery.data);
-        if let Looks::SafeBelow(limit) = self.looks
+        if let ReadEffect::SafeBelow(limit) = self.read_effect
             && delivery_count::returns(message.headers()) >= limit
         {
             self.held.push(delivery.delivery_tag);
@@ -236,7 +236,7 @@ impl Scan {
         self.left = Some(left);
         let Some(last) = taken.last() else { return Ok(()) };
         self.window_ends.push(last.delivery_tag);
-        self.moves = self.looks == Looks::MoveToTheEnd || came_back_to_a_quorum_queue(last);
+        self.moves = self.read_effect == ReadEffect::MovesToTheEnd || came_back_to_a_quorum_queue(last);
         self.largest_body = taken.iter().map(|found| found.data.len()).fold(self.largest_body, usize::max);
         self.ahead.extend(taken);
         Ok(())
@@ -267,8 +267,8 @@ impl Scan {
         let keeps_order = self.channel.version().is_some_and(|version| version >= Version::V4_3);
         let at_once = if keeps_order { usize::MAX } else { GIVEN_BACK_AT_ONCE };
         let refusals: Vec<_> = refusals(&self.held, &self.window_ends, at_once).collect();
-        let look = async || topology::look_on(self.channel.channel(), &self.queue).await;
-        let mut expected = if refusals.len() > REFUSED_TOGETHER { look().await?.0 } else { 0 };
+        let state = async || topology::queue_state_on(self.channel.channel(), &self.queue).await;
+        let mut expected = if refusals.len() > REFUSED_TOGETHER { state().await?.messages } else { 0 };
         for together in refusals.chunks(REFUSED_TOGETHER) {
             for refusal in together {
                 self.channel.give_back_up_to(refusal.last).await;
@@ -276,7 +276,7 @@ impl Scan {
             }
             let sent = Instant::now();
             while together.len() == REFUSED_TOGETHER {
-                let (ready, consumers) = look().await?;
+                let QueueState { messages: ready, consumers } = state().await?;
                 let within = if consumers == 0 { COUNTED_ALONE_WITHIN } else { COUNTED_WITHIN };
                 if ready >= expected {
                     break;

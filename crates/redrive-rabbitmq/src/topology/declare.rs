@@ -127,19 +127,26 @@ pub(crate) async fn count(connection: &Connection, queue: &str) -> Result<u32, T
 
 /// Does the same as [`count`] on this channel, which an error may close.
 pub(crate) async fn count_on(channel: &Channel, queue: &str) -> Result<u32, TransportError> {
-    Ok(look_on(channel, queue).await?.0)
+    Ok(queue_state_on(channel, queue).await?.messages)
 }
 
-/// Returns the number of messages and of consumers of an existing queue.
-pub(crate) async fn look(connection: &Connection, queue: &str) -> Result<(u32, u32), TransportError> {
-    look_on(&connection.channel().await?, queue).await
+/// What a passive declaration tells of a queue.
+pub(crate) struct QueueState {
+    /// Number of messages that are ready.
+    pub(crate) messages: u32,
+    pub(crate) consumers: u32,
 }
 
-/// Does the same as [`look`] on this channel, which an error may close.
-pub(crate) async fn look_on(channel: &Channel, queue: &str) -> Result<(u32, u32), TransportError> {
+/// Returns the state of an existing queue.
+pub(crate) async fn queue_state(connection: &Connection, queue: &str) -> Result<QueueState, TransportError> {
+    queue_state_on(&connection.channel().await?, queue).await
+}
+
+/// Does the same as [`queue_state`] on this channel, which an error may close.
+pub(crate) async fn queue_state_on(channel: &Channel, queue: &str) -> Result<QueueState, TransportError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = short(queue, "the name of a queue")?;
     let found = with_timeout(channel, channel.queue_declare(name, options, FieldTable::default())).await;
     let found = found.map_err(|error| error::verifying(queue, error))?;
-    Ok((found.message_count(), found.consumer_count()))
+    Ok(QueueState { messages: found.message_count(), consumers: found.consumer_count() })
 }

@@ -22,7 +22,9 @@ use std::time::Duration;
 use lapin::types::AMQPValue;
 
 pub use dead_letter_exchange::DeadLetterExchange;
-pub(crate) use declare::{Task, count, count_on, declare_all, first_unfit, look, look_on, prepare};
+pub(crate) use declare::{
+    QueueState, Task, count, count_on, declare_all, first_unfit, prepare, queue_state, queue_state_on,
+};
 pub(crate) use names::{GivenNames, Names};
 pub use parts::QueueType;
 #[cfg(feature = "management")]
@@ -157,10 +159,7 @@ fn dead_lettering(name: &str, target: &str, queue_type: QueueType) -> Queue {
     let mut queue = plain(name, queue_type);
     queue.set("x-dead-letter-exchange", "");
     queue.set("x-dead-letter-routing-key", target);
-    if queue_type == QueueType::Quorum {
-        queue.set("x-dead-letter-strategy", "at-least-once");
-        queue.set("x-overflow", "reject-publish");
-    }
+    queue.dead_letter_at_least_once();
     queue
 }
 

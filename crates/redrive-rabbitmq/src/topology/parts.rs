@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 /// The type of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueType {
-    /// One node, no counting: `handed_out` only tells 1 from "2 or more".
+    /// One node. It does not count deliveries: [`broker_delivery_count`](redrive_core::Delivery::broker_delivery_count) only
+    /// tells 1 from 2 or more.
     Classic,
     /// Replicated; counts how often each message was handed out.
     #[default]
@@ -167,6 +168,14 @@ pub(crate) fn plain(name: &str, queue_type: QueueType) -> Queue {
 impl Queue {
     fn is_quorum(&self) -> bool {
         self.arguments.get("x-queue-type") == Some(&AMQPValue::LongString("quorum".into()))
+    }
+
+    /// Lets a quorum queue dead-letter without loss; a classic queue cannot.
+    pub(crate) fn dead_letter_at_least_once(&mut self) {
+        if self.is_quorum() {
+            self.set("x-dead-letter-strategy", "at-least-once");
+            self.set("x-overflow", "reject-publish");
+        }
     }
 
     pub(crate) fn set(&mut self, name: &str, value: impl IntoArgument) {

@@ -1,7 +1,5 @@
 //! Inspection from outside, and injected faults: for tests and people, not for clients.
 
-use uuid::Uuid;
-
 use super::stored::{Place, SequenceNumber};
 use super::{Broker, BrokerError, Delivered, EntityId, ReceiverId, Tally, Timestamp};
 
@@ -81,13 +79,6 @@ impl Broker {
     #[must_use]
     pub fn session_locked_until(&self, at: EntityId, session: &str) -> Option<Timestamp> {
         self.check_held(at, session).ok().map(|lock| lock.until)
-    }
-
-    /// Returns the message with this lock.
-    #[must_use]
-    pub fn locked_message(&self, at: EntityId, token: Uuid) -> Option<Delivered> {
-        let entity = self.entity(at);
-        entity.look_at(entity.locked(token).ok()?)
     }
 
     /// Returns the session that the receiver holds.

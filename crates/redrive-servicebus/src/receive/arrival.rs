@@ -82,7 +82,7 @@ impl ConsumedEntity {
             Entity::Queue(_) => "",
         };
         Delivery::new(incoming.message, self.shared.entity(), SystemTime::now())
-            .enqueued_at(incoming.enqueued_at)
+            .with_enqueued_at(incoming.enqueued_at)
             .with_broker_number(incoming.sequence_number.cast_unsigned())
             .published_to(topic, Arc::clone(&self.path))
             .with_broker_delivery_count(counts.broker_delivery_count)

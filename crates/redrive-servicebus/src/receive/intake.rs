@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use redrive_transport::{Backoff, LossSignal};
+use redrive_transport::{LossSignal, ReconnectBackoff};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -19,7 +19,7 @@ use crate::wire::{Arrived, Wire, WireReceiver};
 pub(crate) struct Intake {
     consumed: ConsumedEntity,
     source: Source,
-    backoff: Backoff,
+    backoff: ReconnectBackoff,
     retired: Vec<Retired>,
 }
 
@@ -35,7 +35,7 @@ enum LinkEnd {
 
 impl Intake {
     pub(crate) fn new(consumed: ConsumedEntity, source: Source) -> Self {
-        Self { consumed, source, backoff: Backoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
+        Self { consumed, source, backoff: ReconnectBackoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
     }
 
     /// Receives until the transport is closed. Returns the links of deliveries that are still in flight: these can be released

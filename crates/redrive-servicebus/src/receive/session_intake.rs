@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use redrive_transport::{Backoff, Wish};
+use redrive_transport::{ReconnectBackoff, Wish};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
@@ -32,7 +32,7 @@ pub(crate) struct SessionIntake {
     sessions: Sessions,
     /// Bounds the number of intakes that wait for a session.
     accepting: Arc<Semaphore>,
-    backoff: Backoff,
+    backoff: ReconnectBackoff,
 }
 
 /// The phase of an intake that holds a session.
@@ -56,7 +56,7 @@ impl SessionIntake {
             number,
             sessions,
             accepting: Arc::clone(&accepting),
-            backoff: Backoff::up_to(LONGEST_BACKOFF),
+            backoff: ReconnectBackoff::up_to(LONGEST_BACKOFF),
         };
         (0..sessions.concurrent).map(intake).collect()
     }

@@ -1,4 +1,4 @@
-//! The story of a copy that waits, packed into one header: what a copy costs, here and in RabbitMQ, is the number of its headers more than
+//! The failure history of a copy that waits, packed into one header: what a copy costs, here and in RabbitMQ, is the number of its headers more than
 //! their bytes. It is packed where the copy is written, and unpacked where any message is read. redrive packs nothing that it puts
 //! onto a shelf.
 

@@ -1,4 +1,4 @@
-//! What was stored on a shelf, entry by entry, on the disk: noted before and after, so that a process that dies leaves few in doubt.
+//! What was restored to a shelf, entry by entry, on the disk: noted before and after, so that a process that dies leaves few in doubt.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was stored before.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct RestoreJournal {
     pub(super) begun: HashSet<EntryHandle>,
     done: HashSet<EntryHandle>,
 }
@@ -31,7 +31,7 @@ pub(super) enum Noted {
     NotStored,
 }
 
-impl Ledger {
+impl RestoreJournal {
     /// Reads a file; one that does not exist is empty.
     ///
     /// # Errors
@@ -47,21 +47,21 @@ impl Ledger {
 
     /// A process that dies may leave a part of a line at the end: nothing was done for it.
     fn parse(text: &str) -> Result<Self> {
-        let mut ledger = Self::default();
+        let mut journal = Self::default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines() {
             let Line { handle, state } = serde_json::from_str(line)?;
             let handle: EntryHandle = handle.parse()?;
             match state {
                 Noted::Begun => {
-                    ledger.done.remove(&handle);
-                    ledger.begun.insert(handle)
+                    journal.done.remove(&handle);
+                    journal.begun.insert(handle)
                 }
-                Noted::Done => ledger.done.insert(handle),
-                Noted::NotStored => ledger.begun.remove(&handle),
+                Noted::Done => journal.done.insert(handle),
+                Noted::NotStored => journal.begun.remove(&handle),
             };
         }
-        Ok(ledger)
+        Ok(journal)
     }
 
     /// A process died while it stored this one, or had no answer.
@@ -127,11 +127,11 @@ mod tests {
             line("3", "not-stored"),
         ]
         .concat();
-        let ledger = Ledger::parse(&format!("{text}{{\"handle\":\"dead-le")).unwrap();
+        let journal = RestoreJournal::parse(&format!("{text}{{\"handle\":\"dead-le")).unwrap();
         let handle = |entry: &str| -> EntryHandle { format!("dead-letter/{entry}").parse().unwrap() };
-        assert!(ledger.begun.contains(&handle("1")) && !ledger.is_uncertain(&handle("1")));
-        assert!(ledger.is_uncertain(&handle("2")));
-        assert!(!ledger.begun.contains(&handle("3")), "it can be tried again");
-        assert!(Ledger::parse("{}\n").is_err());
+        assert!(journal.begun.contains(&handle("1")) && !journal.is_uncertain(&handle("1")));
+        assert!(journal.is_uncertain(&handle("2")));
+        assert!(!journal.begun.contains(&handle("3")), "it can be tried again");
+        assert!(RestoreJournal::parse("{}\n").is_err());
     }
 }
