@@ -231,6 +231,8 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
 }
 
 fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
+    // A handler or an error may ask for any wait; a due time beyond the longest one is taken for foreign when the copy arrives.
+    let wait = planning.facts.delays.longest.map_or(wait, |longest| wait.min(longest));
     let hop = planning.facts.delays.hop_durations.as_deref().map_or(wait, |hops| next_hop(wait, hops));
     if !wait.is_zero() {
         let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));

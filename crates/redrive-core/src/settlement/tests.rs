@@ -183,3 +183,24 @@ fn a_story_that_could_not_be_unpacked_is_carried_whole() {
         assert_eq!(copy.headers().get(names::REASON).and_then(Value::as_str), Some("RetryableError"));
     }
 }
+
+#[test]
+fn a_wait_beyond_the_longest_is_as_long_as_the_longest() {
+    let mut facts = Facts::new("test");
+    let longest = Duration::from_secs(10 * 365 * 24 * 3600);
+    facts.delays.longest = Some(longest);
+    facts.delays.hop_durations = Some(vec![Duration::from_secs(1), Duration::from_secs(60)]);
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    for wait in [longest + Duration::from_secs(1), Duration::MAX] {
+        let first = Delivery::new(Message::new("").with_id("a"), "q", now);
+        let plan = Settlement::plan(&first, Disposition::Snooze(wait), &Planning::new(now, &facts));
+        let Settlement::Reschedule { wait: hop, copy } = plan else { panic!("{plan:?}") };
+        let (arrives, next) = (now + hop, FailureHistory::read(&copy).not_before);
+        assert_eq!(next, Some(now + longest));
+        let again = Delivery::new(copy, "q", arrives);
+        assert!(
+            Settlement::wait_on(&again, &Planning::new(arrives, &facts)).is_some(),
+            "handled after {hop:?} instead of {wait:?}"
+        );
+    }
+}
