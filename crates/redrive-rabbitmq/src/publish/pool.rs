@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::batch::Batch;
 use crate::connection::{ChannelPool, ReconnectingConnection, blocked_by_the_broker, within_unblocked};
 use crate::convert::{self, Form};
+use crate::delay::MAX_WAIT;
 use crate::error;
 use crate::frames::Answer;
 use crate::topology::Route;
@@ -80,6 +81,7 @@ impl PublishPool {
         let shared = &self.shared;
         convert::check_short(&route.exchange, "the name of an exchange")?;
         convert::check_short(&route.routing_key, "a routing key")?;
+        check_expiration(&message)?;
         let message = convert::for_publishing(message, &self.user());
         let bytes = message.body().len();
         let (answer, answered) = oneshot::channel();
@@ -250,6 +252,19 @@ fn fitting(jobs: Vec<Job>, frame_max: u32, batch: &mut Batch<'_>) -> Vec<Job> {
 /// caused by a single message.
 fn is_about_one_message(error: &lapin::Error) -> bool {
     error::refusal(error).is_some_and(|(code, _)| code == 406)
+}
+
+/// Checks an expiration that RabbitMQ would close the channel over: messages beside it would be stored twice.
+fn check_expiration(message: &Message) -> Result<(), TransportError> {
+    match message.properties().expiration {
+        Some(expiration) if expiration > MAX_WAIT => {
+            let (expiration, most) =
+                (humantime::format_duration(expiration), humantime::format_duration(MAX_WAIT));
+            let message = format!("an expiration of {expiration}: RabbitMQ takes {most} at most");
+            Err(TransportError::new(TransportErrorKind::Unsupported, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn not_stored(message: String) -> TransportError {

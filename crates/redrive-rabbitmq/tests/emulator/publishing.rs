@@ -20,6 +20,7 @@ crate::tests!(
     a_publisher_that_may_not_declare_says_that_the_queue_is_missing,
     every_returned_message_is_told_from_the_others,
     a_publisher_keeps_nothing_from_the_next_consumer,
+    an_expiration_that_rabbitmq_refuses_stores_no_other_message_twice,
 );
 
 async fn is_there(scene: &Scene, queue: &str) -> bool {
@@ -210,4 +211,24 @@ async fn a_publisher_keeps_nothing_from_the_next_consumer(scene: Scene) {
     consumer.close().await;
     assert_eq!(publisher.destination(), scene.queue);
     scene.tidy_up(&needs).await;
+}
+
+/// RabbitMQ closes the channel over it, and what was published beside it is published again.
+async fn an_expiration_that_rabbitmq_refuses_stores_no_other_message_twice(scene: Scene) {
+    let transport = with_short_wait(&scene).connect(&scene.url).await.expect("connected");
+    published(&transport.publisher(), message("first")).await;
+    let mut messages: Vec<_> = (0..50).map(|n| message(format!("m{n}"))).collect();
+    messages[25].properties_mut().expiration = Some(Duration::from_millis(315_360_000_001));
+    let publisher = transport.publisher();
+    let answers =
+        futures::future::join_all(messages.into_iter().map(|message| publisher.publish(message))).await;
+    let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0].kind(), TransportErrorKind::Unsupported, "{}", refused[0]);
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let channel = scene.channel().await;
+    let queue = channel.queue_declare(scene.queue.as_str().into(), passive, FieldTable::default()).await;
+    assert_eq!(queue.expect("it is there").message_count(), 50);
+    transport.close().await;
+    tidy_up(&scene).await;
 }
