@@ -25,6 +25,11 @@ use crate::topology::{self, Part, Plan, Route, Task, Topology};
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
 
+/// No connection has this epoch.
+const NEVER: u64 = 0;
+/// The longest time for which a new queue is spared: a clock cannot tell the end of just any.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
 /// Declares and verifies the queues of one transport.
 #[derive(Debug)]
 pub(crate) struct QueuePreparation {
@@ -32,7 +37,7 @@ pub(crate) struct QueuePreparation {
     plan: Arc<Plan>,
     connections: Arc<ConnectionAccess>,
     facts: Arc<TransportFacts>,
-    /// Epoch of the consuming connection for which the queues were last prepared; 0: none.
+    /// Epoch of the consuming connection for which the queues were last prepared, or [`NEVER`].
     prepared_in: AtomicU64,
     /// One caller at a time: many copies that come back at once need the queues declared only once.
     declaring: tokio::sync::Mutex<()>,
@@ -97,7 +102,7 @@ impl QueuePreparation {
         connections: Arc<ConnectionAccess>,
         facts: Arc<TransportFacts>,
     ) -> Self {
-        let (prepared_in, declaring) = (AtomicU64::new(0), tokio::sync::Mutex::default());
+        let (prepared_in, declaring) = (AtomicU64::new(NEVER), tokio::sync::Mutex::default());
         Self { options, plan, connections, facts, prepared_in, declaring, quorum_ready_at: Mutex::default() }
     }
 
@@ -141,6 +146,11 @@ impl QueuePreparation {
         self.prepared_in.load(Ordering::Acquire) == connection.epoch
     }
 
+    /// Forgets that the queues are prepared: one was missing, and what is found from now on may be new.
+    pub(crate) fn distrust(&self) {
+        self.prepared_in.store(NEVER, Ordering::Release);
+    }
+
     async fn prepare_on(&self, connection: &Connection, occasion: Occasion) -> Result<(), TransportError> {
         let epoch = self.connections.consuming().await?.epoch;
         self.facts.note_connection(connection);
@@ -150,7 +160,11 @@ impl QueuePreparation {
         }
         #[cfg(feature = "management")]
         self.compare(&parts).await?;
-        self.prepared_in.store(epoch, Ordering::Release);
+        let found_at_first = self.prepared_in.swap(epoch, Ordering::AcqRel) == NEVER;
+        if found_at_first && parts.iter().any(|(part, task)| *task == Task::Declare && part.is_quorum()) {
+            // Another process may have declared it a moment ago.
+            self.note_new_queue();
+        }
         let parts = parts.len();
         info!(queue = %self.queue(), parts, topology = ?self.options.topology, "queues are prepared");
         Ok(())
@@ -210,28 +224,23 @@ impl QueuePreparation {
         match topology::first_unfit(&channel, &declared).await {
             None => Ok(topology::declare_all(&channel, &declared).await),
             Some((first, error)) if error::is_missing(&error) => {
-                info!(
-                    queue = %self.queue(), missing = %declared[first],
-                    "declaring the queues; the client library logs what was missing as the error of a channel"
-                );
-                self.declare_new(connection, &declared, &declared[first..]).await
+                let (queue, missing) = (self.queue(), declared[first]);
+                if self.prepared_in.load(Ordering::Acquire) == NEVER {
+                    info!(
+                        %queue, %missing,
+                        "declaring the queues; the client library logs what was missing as the error of a channel"
+                    );
+                } else {
+                    warn!(
+                        %queue, %missing,
+                        "declaring the queues again: one that was there is gone, with all messages that it held"
+                    );
+                }
+                self.distrust();
+                Ok(topology::declare_all(&connection.channel().await?, &declared).await)
             }
             Some(_) => Ok(false),
         }
-    }
-
-    /// Declares `parts`, of which these may be `new`. Returns false if one was refused.
-    async fn declare_new(
-        &self,
-        connection: &Connection,
-        parts: &[&Part],
-        new: &[&Part],
-    ) -> Result<bool, TransportError> {
-        let declared = topology::declare_all(&connection.channel().await?, parts).await;
-        if new.iter().any(|part| part.is_quorum()) {
-            self.note_new_queue();
-        }
-        Ok(declared)
     }
 
     /// Prepares the parts one by one, and reports what is wrong.
@@ -284,6 +293,7 @@ impl QueuePreparation {
             return self.declare_parts(vec![spare]).await;
         }
         warn!(queue = route.target(), "the queue is missing: declaring it");
+        self.distrust();
         self.prepare().await
     }
 
@@ -302,7 +312,11 @@ impl QueuePreparation {
         let connection = self.control().await?;
         info!(queue = %self.queue(), ?parts, "declaring a queue that a message was published to");
         let all: Vec<_> = parts.iter().collect();
-        if self.declare_new(&connection, &all, &all).await? {
+        let declared = topology::declare_all(&connection.channel().await?, &all).await;
+        if all.iter().any(|part| part.is_quorum()) {
+            self.note_new_queue();
+        }
+        if declared {
             return Ok(());
         }
         for part in &parts {
@@ -326,8 +340,8 @@ impl QueuePreparation {
 
     fn note_new_queue(&self) {
         let wait = self.options.new_queue_wait;
-        info!(queue = %self.queue(), ?wait, "a quorum queue is new: copies are stored after this wait");
-        let ready_at = Instant::now() + wait;
+        info!(queue = %self.queue(), ?wait, "a quorum queue may be new: copies are stored after this wait");
+        let ready_at = Instant::now() + wait.min(LONGEST_WAIT);
         *self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready_at);
     }
 

@@ -1,6 +1,7 @@
 //! RabbitMQ as a transport.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redrive_core::{
     Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
@@ -8,6 +9,7 @@ use redrive_core::{
 };
 use redrive_transport::{Inbox, Wish, Wishes};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::connection::{Connections, Ownership, url_from_env};
@@ -20,6 +22,9 @@ use crate::shared::Shared;
 use crate::shelves::{RabbitMqShelves, TakenNumbers};
 use crate::topology::Route;
 use crate::transfer::Transfer;
+
+/// Time limit for a subscription that begins or ends when the transport is closed.
+const INTAKE_ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 /// The transport of one RabbitMQ queue.
 ///
@@ -306,8 +311,8 @@ impl Transport for RabbitMq {
         self.inbox.end();
         let intake = self.intake().take();
         if let Some(intake) = intake {
-            // It ends by itself. After a panic there is nothing to end.
-            let _ = intake.await;
+            // It ends by itself, once a broker that stands still has had time to answer. After a panic there is nothing to end.
+            let _ = timeout(INTAKE_ENDS_WITHIN, intake).await;
         }
         // Deliveries that were not received go back.
         drop(self.inbox.close());

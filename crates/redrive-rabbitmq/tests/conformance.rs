@@ -404,6 +404,7 @@ mod v4_3 {
 mod emulator {
     mod closing;
     mod hour;
+    mod interruptions;
     mod modes;
     mod preflight;
     mod publishing;

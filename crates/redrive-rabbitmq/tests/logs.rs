@@ -10,6 +10,8 @@ use common::{Scene, complete, message, needs, next, publish, retry, settle, star
 use redrive_brokers::Version;
 use redrive_core::Transport as _;
 use redrive_rabbitmq::QueueType;
+use redrive_testkit::contract::eventually;
+use tokio::sync::MutexGuard;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -47,12 +49,37 @@ mod v4_3 {
     }
 }
 
-async fn a_healthy_service_logs_one_error_at_its_first_start(version: Version) {
-    // The logs are those of the process.
+/// The logs are those of the process.
+async fn logging() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    let _one_at_a_time = ONE_AT_A_TIME.lock().await;
+    let one_at_a_time = ONE_AT_A_TIME.lock().await;
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Lines);
     let _ = subscriber.with_max_level(tracing::Level::INFO).try_init();
+    one_at_a_time
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_is_gone_with_its_messages_is_a_warning() {
+    let _one_at_a_time = logging().await;
+    let broker = common::emulator(Version::V4_3).await;
+    let scene = Scene::new(&broker.url, "gone", QueueType::Quorum).await;
+    let needs = needs(&[100], 5);
+    let transport = started(scene.options(), &scene, &needs).await;
+    publish(&transport, message("a")).await;
+    complete(&transport, next(&transport).await.receipt).await;
+    let warned = |lines: &[String]| {
+        let said = lines.iter().filter(|line| line.contains("one that was there is gone"));
+        said.inspect(|line| assert!(line.contains(" WARN "), "{line}")).count()
+    };
+    assert_eq!(warned(&logged()), 0, "at the first start nothing is gone");
+    scene.delete(&scene.queue).await;
+    eventually("it is said", async || warned(&logged()) == 1).await;
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_healthy_service_logs_one_error_at_its_first_start(version: Version) {
+    let _one_at_a_time = logging().await;
     for queue_type in [QueueType::Classic, QueueType::Quorum] {
         let scene = Scene::new(&redrive_brokers::broker(version).url, "logs", queue_type).await;
         let needs = needs(&[100, 1000, 60_000], 5);

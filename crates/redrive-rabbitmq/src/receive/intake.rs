@@ -40,12 +40,10 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
         let trusted = !ended_by_broker && unwatched_since.elapsed() < UNWATCHED;
         let mut wishes = source.wishes();
         let prefetch = intake.prefetch(limit);
-        let subscribed = tokio::select! {
-            subscribed = Subscription::begin(&shared, trusted, prefetch) => subscribed,
-            () = wishes.other_than(limit) => continue,
-        };
+        let subscribed = Subscription::begin(&shared, trusted, prefetch, (&mut wishes, limit)).await;
         let pause = match subscribed {
-            Ok(mut subscription) => {
+            None => continue,
+            Some(Ok(mut subscription)) => {
                 ended_by_broker = false;
                 intake.send_interruption(&source, &subscription);
                 shared.facts.send_connection(Ok(()));
@@ -68,13 +66,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
                 shared.facts.send_connection(Err(interrupted));
                 pause
             }
-            Err(failed) if needs_a_person(&failed) => {
+            Some(Err(failed)) if needs_a_person(&failed) => {
                 error!(queue = %shared.queue(), error = %failed, "intake stopped");
                 source.fail(failed);
                 source.changed().await;
                 continue;
             }
-            Err(failed) => {
+            Some(Err(failed)) => {
                 let pause = backoff.next_wait();
                 warn!(queue = %shared.queue(), error = %failed, ?pause, "cannot take deliveries, trying again");
                 shared.facts.send_connection(Err(failed));

@@ -8,7 +8,7 @@ use lapin::Consumer;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::TransportError;
-use tokio::sync::oneshot;
+use redrive_transport::Wishes;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
@@ -61,55 +61,48 @@ enum Refused {
     Other(TransportError),
 }
 
-impl Refused {
-    fn into_error(self) -> TransportError {
-        match self {
-            Self::Missing(error) | Self::Other(error) => error,
-        }
-    }
-}
-
 impl Subscription {
-    /// Subscribes with this prefetch. `trusted`: the queues are still as prepared, if the connection is the same.
+    /// Subscribes with this prefetch. `trusted`: the queues are still as prepared, if the connection is the same. `None`: another
+    /// limit than this one is wanted meanwhile. What RabbitMQ was asked for is not given up then: nobody would give back what it
+    /// delivers.
     pub(super) async fn begin(
-        shared: &Arc<Shared>,
+        shared: &Shared,
         trusted: bool,
         prefetch: u16,
-    ) -> Result<Self, TransportError> {
-        // On this connection only: a later one may be to a broker where the queues are not prepared.
+        (wishes, limit): (&mut Wishes, u32),
+    ) -> Option<Result<Self, TransportError>> {
+        let (mut trusted, mut was_missing) = (trusted, false);
+        loop {
+            let prepared = tokio::select! {
+                prepared = Self::prepare(shared, trusted) => prepared,
+                () = wishes.other_than(limit) => return None,
+            };
+            let begun = match prepared {
+                Ok(connection) => Self::subscribe(shared, &connection, prefetch).await,
+                Err(error) => Err(Refused::Other(error)),
+            };
+            match begun {
+                Err(Refused::Missing(_)) if shared.options.topology == Topology::Declare && !was_missing => {
+                    warn!(queue = %shared.queue(), "the queue is gone: declaring it again");
+                    shared.queues.distrust();
+                    (trusted, was_missing) = (false, true);
+                }
+                Err(Refused::Missing(error) | Refused::Other(error)) => return Some(Err(error)),
+                Ok(subscription) => {
+                    shared.deliveries.add(&subscription.channel);
+                    return Some(Ok(subscription));
+                }
+            }
+        }
+    }
+
+    /// Returns the connection to subscribe on: a later one may be to a broker where the queues are not prepared.
+    async fn prepare(shared: &Shared, trusted: bool) -> Result<Arc<Connection>, TransportError> {
         let connection = shared.connections.consuming().await?;
         if !(trusted && shared.queues.is_prepared_for(&connection)) {
             shared.queues.prepare_again().await?;
         }
-        match Self::try_begin(shared, &connection, prefetch).await {
-            Err(Refused::Missing(_)) if shared.options.topology == Topology::Declare => {
-                warn!(queue = %shared.queue(), "the queue is gone: declaring it again");
-                shared.queues.prepare_again().await?;
-                Self::try_begin(shared, &connection, prefetch).await.map_err(Refused::into_error)
-            }
-            other => other.map_err(Refused::into_error),
-        }
-    }
-
-    /// Subscribes on its own task: the client library (lapin 4.12) keeps a subscription for which nobody waits any more, with its
-    /// deliveries, as long as the connection lives.
-    async fn try_begin(
-        shared: &Arc<Shared>,
-        connection: &Arc<Connection>,
-        prefetch: u16,
-    ) -> Result<Self, Refused> {
-        let (subscribed, waits) = oneshot::channel();
-        let (own_shared, connection) = (Arc::clone(shared), Arc::clone(connection));
-        tokio::spawn(async move {
-            let begun = Self::subscribe(&own_shared, &connection, prefetch).await;
-            if let Err(Ok(subscription)) = subscribed.send(begun) {
-                subscription.give_up().await;
-            }
-        });
-        let lost = |_| Err(Refused::Other(error::lost("its runtime has ended")));
-        let subscription = waits.await.unwrap_or_else(lost)?;
-        shared.deliveries.add(&subscription.channel);
-        Ok(subscription)
+        Ok(connection)
     }
 
     async fn subscribe(
@@ -139,18 +132,11 @@ impl Subscription {
             if missing { Refused::Missing(error) } else { Refused::Other(error) }
         })?;
         info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "taking deliveries");
-        let (within, interruptions) = (shared.options.ack_within, shared.deliveries.interruptions());
+        let within = shared.options.ack_within;
+        let interruptions = shared.deliveries.interruptions_before(connection.epoch);
         let channel =
             DeliveryChannel::new(channel, own, Arc::clone(connection), prefetch, within, interruptions);
         Ok(Self { channel, taken, consumer })
-    }
-
-    /// Ends a subscription that nobody wants any more, and gives its deliveries back.
-    async fn give_up(self) {
-        self.channel.end();
-        let _ = self.cancel().await;
-        self.channel.give_back_all().await;
-        self.channel.close().await;
     }
 
     /// Asks the broker to end the subscription. Earlier deliveries still arrive from the consumer, and can be settled.

@@ -12,6 +12,8 @@ pub(crate) struct DeliveryChannels(Mutex<Registry>);
 struct Registry {
     channels: Vec<Weak<DeliveryChannel>>,
     interruptions: u64,
+    /// The connection of the last subscription, and the number of interruptions when it began.
+    last: Option<(u64, u64)>,
 }
 
 impl DeliveryChannels {
@@ -33,6 +35,18 @@ impl DeliveryChannels {
         if ended.filter(|channel| channel.count_interruption()).count() > 0 {
             registry.interruptions += 1;
         }
+        registry.interruptions
+    }
+
+    /// Returns the same for a new subscription on the connection of this epoch. The end of the last connection counts also if its
+    /// channels had no user any more: acknowledgements may have been lost with it.
+    pub(crate) fn interruptions_before(&self, epoch: u64) -> u64 {
+        self.interruptions();
+        let mut registry = self.registry();
+        if registry.last.is_some_and(|(last, before)| last != epoch && before == registry.interruptions) {
+            registry.interruptions += 1;
+        }
+        registry.last = Some((epoch, registry.interruptions));
         registry.interruptions
     }
 

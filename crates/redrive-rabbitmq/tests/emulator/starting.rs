@@ -21,6 +21,7 @@ crate::tests!(
     the_work_queue_is_bound_to_exchanges_of_the_application,
     needs_that_cannot_be_met_are_refused,
     verified_queues_are_used_as_they_are,
+    queues_that_are_found_at_the_start_may_be_new,
 );
 
 async fn a_wrong_password_is_refused_at_once(scene: Scene) {
@@ -205,4 +206,24 @@ fn everything_said(error: &TransportError) -> String {
         cause = error.source();
     }
     said
+}
+
+/// Another replica may have declared them a moment ago: a broker that is killed then loses what it confirmed.
+async fn queues_that_are_found_at_the_start_may_be_new(scene: Scene) {
+    let (needs, wait) = (needs(&[100], 1), Duration::from_secs(1));
+    let connected =
+        async || scene.options().new_queue_wait(wait).connect(&scene.url).await.expect("connected");
+    let first = Started::open_only(connected().await, &needs).await.expect("opened");
+    let since = Instant::now();
+    let second = Started::open(connected().await, &needs).await.expect("started");
+    publish(&second, message("a")).await;
+    let received = next(&second).await;
+    let settlement = retry(&second, &received.delivery, Duration::from_millis(100));
+    settle(&second, received.receipt, settlement).await;
+    if scene.queue_type == QueueType::Quorum {
+        assert!(since.elapsed() >= wait, "the copy was stored after {:?}", since.elapsed());
+    }
+    first.close().await;
+    second.close().await;
+    scene.tidy_up(&needs).await;
 }
