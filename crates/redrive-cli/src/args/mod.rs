@@ -14,7 +14,7 @@ use redrive::Shelf;
 
 pub(crate) use self::acting::{Apply, AtOnce, Edit, Import, MakePlan, Pace, Runs, Undo};
 pub(crate) use self::looking::{Browse, Check, Export, Groups, Show};
-pub(crate) use self::service::{BrokerKind, Explain, PlanFormat, QueueKind, Topology, TopologyFormat};
+pub(crate) use self::service::{BrokerKind, Explain, PlanFormat, Topology, TopologyFormat};
 pub(crate) use self::serving::{Exporter, Serve};
 pub(crate) use crate::settings::Global;
 
@@ -229,15 +229,6 @@ impl From<ShelfName> for Shelf {
     }
 }
 
-impl From<QueueKind> for redrive::rabbitmq::QueueType {
-    fn from(kind: QueueKind) -> Self {
-        match kind {
-            QueueKind::Classic => Self::Classic,
-            QueueKind::Quorum => Self::Quorum,
-        }
-    }
-}
-
 #[derive(Subcommand, Debug)]
 pub(crate) enum ContextCommand {
     /// The contexts, without their secrets
@@ -266,6 +257,21 @@ mod tests {
         for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(after.contains("Examples:"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn the_queue_type_is_by_default_that_of_the_library() {
+        for line in ["explain orders --options f", "preflight orders --options f", "topology orders"] {
+            let args = Args::read(format!("redrive {line}").split(' ')).unwrap();
+            let (Command::Explain(Explain { queue_type, .. })
+            | Command::Preflight(Explain { queue_type, .. })
+            | Command::Topology(Topology { queue_type, .. })) = args.command
+            else {
+                panic!("{line}")
+            };
+            let declared = redrive::rabbitmq::QueueType::default();
+            assert_eq!(redrive::rabbitmq::QueueType::from(queue_type), declared, "{line}");
         }
     }
 

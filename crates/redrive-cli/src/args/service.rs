@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use redrive::rabbitmq::QueueType;
 
 /// The options of a consumer.
 #[derive(ClapArgs, Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Explain {
     #[arg(long, value_enum)]
     pub(crate) kind: Option<BrokerKind>,
     /// The type of the work queue on RabbitMQ
-    #[arg(long, value_enum, default_value = "classic")]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) queue_type: QueueKind,
     /// How it is written; --json writes it for programs
     #[arg(long, value_enum, default_value = "text")]
@@ -35,10 +36,29 @@ pub(crate) enum BrokerKind {
     Memory,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueueKind {
     Classic,
     Quorum,
+}
+
+/// What the library declares if a service says nothing: the commands describe that service.
+impl Default for QueueKind {
+    fn default() -> Self {
+        match QueueType::default() {
+            QueueType::Classic => Self::Classic,
+            QueueType::Quorum => Self::Quorum,
+        }
+    }
+}
+
+impl From<QueueKind> for QueueType {
+    fn from(kind: QueueKind) -> Self {
+        match kind {
+            QueueKind::Classic => Self::Classic,
+            QueueKind::Quorum => Self::Quorum,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -61,7 +81,7 @@ pub(crate) struct Topology {
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) wait: Vec<Duration>,
     /// The type of the work queue
-    #[arg(long, value_enum, default_value = "classic")]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) queue_type: QueueKind,
     /// The virtual host
     #[arg(long, default_value = "/")]

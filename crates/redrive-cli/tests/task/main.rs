@@ -15,6 +15,8 @@ mod subscribers;
 #[cfg(unix)]
 mod terminal;
 
+use std::collections::HashSet;
+
 use common::{Cli, Shop};
 use redrive_brokers::Version;
 use subscribers::one_subscriber;
@@ -294,10 +296,16 @@ async fn service(shop: &Shop) {
     assert!(explained.out.contains("At most 3 attempts, 11s of waiting"), "{}", explained.out);
     let preflight = cli.run(&["preflight", queue, "--options", &file, "--section", "orders"]).await;
     assert_eq!(preflight.code, 0, "{}{}", preflight.out, preflight.err);
+    // What the library declares is what the commands assume.
+    for said in [&explained.out, &preflight.out] {
+        assert!(!said.contains("classic") && !said.contains("does not count deliveries"), "{said}");
+    }
     let topology = cli.json(&["topology", queue, "--options", &file, "--section", "orders"]).await;
     let queues = topology["queues"].as_array().unwrap();
     let names: Vec<_> = queues.iter().map(|queue| queue["name"].as_str().unwrap()).collect();
     assert!(names.contains(&&*format!("{queue}--retry-10000ms")), "{names:?}");
+    let types = queues.iter().map(|queue| &queue["arguments"]["x-queue-type"]).collect::<HashSet<_>>();
+    assert_eq!(types, HashSet::from([&"quorum".into()]));
     let wrong = cli.path("wrong.json").display().to_string();
     let wrong = cli.run(&["explain", queue, "--options", &wrong, "--section", "orders"]).await;
     assert!(wrong.code == 2 && wrong.err.contains("Retry.Base"), "{}", wrong.err);
