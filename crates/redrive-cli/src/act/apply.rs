@@ -9,6 +9,7 @@ use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, RunReport, S
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
+use crate::desk::outcome::is_complete;
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{Exit, interrupts, usage};
 use crate::output::{print, print_json, printable};
@@ -148,20 +149,8 @@ pub(crate) fn activity(progress: &RunProgress) -> String {
 /// If it cannot be written as JSON.
 pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
     let report = &finished.report;
-    let is_complete = finished.stopped.is_none() && finished.not_done.is_empty();
-    if global.json {
-        print_json(&serde_json::json!({
-            "run": finished.id, "entries": report.entries, "done": report.done, "gone": report.gone, "not_found": report.not_found,
-            "changed": report.changed, "failed": report.failed, "uncertain": report.uncertain, "left": report.left,
-            "handled": report.fates.done,
-            "failed_again": report.fates.failed_same + report.fates.failed_other,
-            "stopped": finished.stopped.as_ref().map(ToString::to_string),
-        }))?;
-    } else {
-        print(&format!("run {}: {} of {} done", finished.id, report.done, report.entries));
-        for (count, what) in not_simply_done(report) {
-            print(&format!("  {count:>7}  {what}"));
-        }
+    told(global, &finished.id, report, finished.stopped.as_ref())?;
+    if !global.json {
         for (entry, state) in finished.not_done.iter().take(5) {
             print(&printable(&format!("  {}: {state:?}", entry.handle)));
         }
@@ -171,7 +160,36 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
         Some(reason) => eprintln!("stopped: {reason}. `redrive runs resume {}` goes on", finished.id),
         None => {}
     }
+    let is_complete = finished.stopped.is_none() && is_complete(report);
     Ok(if is_complete { Exit::Ok } else { Exit::Incomplete })
+}
+
+/// Tells the counts of a run that has ended.
+///
+/// # Errors
+///
+/// If they cannot be written as JSON.
+pub(super) fn told(
+    global: &Global,
+    id: &str,
+    report: &RunReport,
+    stopped: Option<&StopReason>,
+) -> Result<()> {
+    if global.json {
+        print_json(&serde_json::json!({
+            "run": id, "entries": report.entries, "done": report.done, "gone": report.gone, "not_found": report.not_found,
+            "changed": report.changed, "failed": report.failed, "uncertain": report.uncertain, "left": report.left,
+            "handled": report.fates.done,
+            "failed_again": report.fates.failed_same + report.fates.failed_other,
+            "stopped": stopped.map(ToString::to_string),
+        }))?;
+    } else {
+        print(&format!("run {id}: {} of {} done", report.done, report.entries));
+        for (count, what) in not_simply_done(report) {
+            print(&format!("  {count:>7}  {what}"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the counts of entries that were not simply done, with what became of them.

@@ -3,12 +3,13 @@
 use std::io::IsTerminal as _;
 
 use anyhow::Result;
-use redrive::ops::{JournalError, JournalFolder, JournalHeader, RunReport, UncertainEntries};
+use redrive::ops::{JournalError, JournalFolder, JournalHeader, Replay, RunReport, UncertainEntries};
 use serde_json::json;
 
-use super::apply::{finish, watched};
+use super::apply::{finish, told, watched};
 use crate::args::{Global, Runs};
 use crate::desk::asks::{Ask, ask};
+use crate::desk::outcome::{came_back, has_nothing_left, words};
 use crate::desk::{self, State, connect, operator};
 use crate::exit::{Exit, usage};
 use crate::output::{print_json, rfc3339, table};
@@ -56,7 +57,7 @@ fn list(global: &Global) -> Result<Exit> {
         };
         data.push(json!({
             "run": id, "broker": header.broker, "queue": header.plan.queue(), "action": header.plan.action(), "entries": report.entries,
-            "done": report.done, "by": header.by.who, "at": rfc3339(Some(header.by.at)), "ended": ended,
+            "done": report.done, "came_back": came_back(&report), "not_found": report.not_found, "by": header.by.who, "at": rfc3339(Some(header.by.at)), "ended": ended,
         }));
         rows.row([
             id,
@@ -89,8 +90,7 @@ fn listed(folder: &JournalFolder, id: &str) -> Result<Listed, JournalError> {
     let ended = match ended {
         None if folder.is_running(id)? => "no: it goes on".to_owned(),
         None => "no: it was killed".to_owned(),
-        Some(None) => "done".to_owned(),
-        Some(Some(reason)) => reason.to_string(),
+        Some(stopped) => words(stopped.as_ref(), &report),
     };
     Ok(Listed { header, report, ended })
 }
@@ -107,7 +107,25 @@ async fn resume(global: &Global, run: &str, send_again: bool, yes: bool) -> Resu
     if send_again && !yes && !std::io::stdin().is_terminal() {
         return Err(usage("messages may be sent twice: pass --yes as well"));
     }
-    let desk = connect(global, &context, folder.read(&id)?.header.plan.queue()).await?;
+    let replay = folder.read(&id)?;
+    if !send_again && let Some(exit) = nothing_left(global, &id, &replay)? {
+        return Ok(exit);
+    }
+    let desk = connect(global, &context, replay.header.plan.queue()).await?;
     let uncertain = if send_again { UncertainEntries::SendAgain } else { UncertainEntries::Leave };
     finish(global, &watched(desk::resume(&state, &desk, &id, operator(None), uncertain)?).await?)
+}
+
+/// Says what became of a run that ended without success and has nothing left to send. Its journal keeps why it stopped.
+fn nothing_left(global: &Global, id: &str, replay: &Replay) -> Result<Option<Exit>> {
+    let report = replay.clone().into_run(UncertainEntries::Leave).report();
+    if !has_nothing_left(replay, &report) {
+        return Ok(None);
+    }
+    told(global, id, &report, replay.ended.as_ref().and_then(Option::as_ref))?;
+    eprintln!("nothing is left to do in this run: nothing was changed");
+    if came_back(&report) > 0 {
+        eprintln!("what came back is on the shelf again: repair its cause, then make another plan");
+    }
+    Ok(Some(Exit::Incomplete))
 }

@@ -9,6 +9,7 @@
 //! | [`edit`] | stores an edited message |
 //! | [`edits`] | stores many, and goes on where a command died |
 //! | [`edit_journal`] | what commands edited, and how far they came |
+//! | [`outcome`] | how a run ended, in words |
 //! | [`restore_journal`] | notes what is restored, entry by entry |
 //! | [`undo`] | brings back what was discarded |
 //! | [`asks`] | what other processes ask of a run |
@@ -19,6 +20,7 @@ pub(crate) mod connect;
 pub(crate) mod edit;
 mod edit_journal;
 pub(crate) mod edits;
+pub(crate) mod outcome;
 pub(crate) mod plan;
 mod restore_journal;
 pub(crate) mod state;

@@ -16,6 +16,7 @@ use super::groups::may_act;
 use super::layout::{Answer, link, page, plural, text, time};
 use super::web::Web;
 use crate::desk::asks::{Ask, ask};
+use crate::desk::outcome::{has_nothing_left, is_complete, words};
 use crate::desk::undo::Undoing;
 use crate::exit::usage;
 
@@ -67,7 +68,16 @@ impl Now {
     }
 
     fn can_resume(&self) -> bool {
-        !self.is_running && !matches!(&self.replay.ended, Some(None | Some(StopReason::Aborted)))
+        let is_over = self.is_running || has_nothing_left(&self.replay, &self.report);
+        !is_over && !matches!(&self.replay.ended, Some(None | Some(StopReason::Aborted)))
+    }
+
+    /// Returns how it is, for a list.
+    fn in_a_list(&self) -> String {
+        match &self.replay.ended {
+            Some(stopped) if !self.is_running => words(stopped.as_ref(), &self.report),
+            _ => self.activity.clone(),
+        }
     }
 
     /// Returns how many discarded messages can be brought back.
@@ -128,7 +138,8 @@ pub(super) async fn show(
 }
 
 fn is_bad(now: &Now) -> bool {
-    matches!(&now.replay.ended, Some(Some(_)))
+    (now.replay.ended.is_some() && !is_complete(&now.report))
+        || matches!(&now.replay.ended, Some(Some(_)))
         || (now.replay.ended.is_none() && !now.is_running)
         || now.is_paused
 }
@@ -198,6 +209,11 @@ pub(super) async fn control(
             failed.map_or(Ok(()), Err)?;
             None
         }
+        ("resume", _) if !now.is_running && has_nothing_left(&now.replay, &now.report) => {
+            return Err(
+                usage("nothing is left to do in this run: what came back is on the shelf again").into()
+            );
+        }
         ("resume", _) if !now.is_running => {
             web.resume(asked.id.clone(), by).await?;
             None
@@ -240,7 +256,7 @@ pub(super) async fn history(State(web): State<Arc<Web>>, Extension(who): Extensi
                         td.number { (now.report.done) "/" (now.report.entries) }
                         td { (text(&header.by.who)) }
                         td { (time(Some(header.by.at), SystemTime::now())) " ago" }
-                        td.bad[is_bad(now)] { (text(&now.activity)) }
+                        td.bad[is_bad(now)] { (text(&now.in_a_list())) }
                     } }
                     Err(error) => { tr { td { (id) } td.bad colspan="6" { (text(&error.to_string())) } } }
                 }

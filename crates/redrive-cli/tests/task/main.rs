@@ -58,6 +58,7 @@ macro_rules! on_rabbitmq_emulator {
 
         tests! { Shop::rabbitmq_emulator($version);
             a_run_stops_when_the_same_failure_comes_back: running::stops,
+            a_run_that_achieved_nothing_does_not_read_as_success: running::does_not_read_as_success,
             large_and_binary_bodies_are_shown_and_come_back: looking::bodies,
             #[cfg(unix)]
             an_edit_shows_its_progress: edits::an_edit_shows_its_progress,
@@ -131,6 +132,7 @@ mod memory {
         a_page_that_is_told_to_end_leaves_the_terminal_as_it_was: terminal::told_to_end,
         looking_changes_nothing: looking::looking,
         a_run_is_controlled_from_another_process: running::control,
+        a_run_that_achieved_nothing_does_not_read_as_success: running::does_not_read_as_success,
         the_service_says_which_queues_it_has: looking::queues,
     }
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::common::{Cli, Shop};
+use crate::common::{Cli, Page, Shop};
 use redrive::Message;
 
 /// Brings the discarded message back once, and discards it again.
@@ -96,6 +96,53 @@ pub(crate) async fn waits(shop: &Shop) {
     assert_eq!(run.wait().await.expect("it ended").code(), Some(3));
     shop.has_shelved(5).await;
     shop.tidy_up().await;
+}
+
+/// The cause is not repaired: all that was sent came back. Then everything of a plan vanishes. Neither reads as success afterwards.
+pub(crate) async fn does_not_read_as_success(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let service = shop.service_that(|text| Err(format!("order {}: no such customer", &text[7..8])));
+    let stopped = cli.run(&["redrive", queue, "id:order-3", "--yes", "--canary-wait", "1h"]).await;
+    assert_eq!(stopped.code, 3, "{}\n{}", stopped.out, stopped.err);
+    let id = cli.last_run().expect("a run");
+    let journal = cli.state().join("runs").join(format!("{id}.jsonl"));
+    let before = std::fs::read(&journal).expect("a journal");
+    let resumed = cli.run(&["runs", "resume", &id]).await;
+    assert_eq!(resumed.code, 3, "{}\n{}", resumed.out, resumed.err);
+    assert!(resumed.out.contains("1  came back with the same failure"), "{}", resumed.out);
+    assert!(resumed.err.contains("nothing is left to do in this run"), "{}", resumed.err);
+    assert_eq!(std::fs::read(&journal).expect("a journal"), before, "it changes nothing");
+    service.stop().await;
+
+    let planned = cli.json(&["plan", queue, "error~stock"]).await;
+    let plan = planned["id"].as_str().expect("an id");
+    cli.ok(&["discard", queue, "error~stock", "--yes"]).await;
+    let vanished = cli.run(&["apply", plan, "--yes", "--ignore-work-queue"]).await;
+    assert_eq!(vanished.code, 3, "{}\n{}", vanished.out, vanished.err);
+    let resumed = cli.run(&["runs", "resume", &cli.last_run().expect("a run")]).await;
+    assert_eq!(resumed.code, 3, "{}\n{}", resumed.out, resumed.err);
+
+    let listed = cli.ok(&["runs", "list"]).await;
+    let history = history(&cli, queue).await;
+    for said in [&listed.out, &history] {
+        assert!(said.contains("stopped: the same failure came back; 1 came back"), "{said}");
+        assert!(said.contains("over: 3 had vanished"), "{said}");
+    }
+    shop.tidy_up().await;
+}
+
+/// The list of runs on the page.
+async fn history(cli: &Cli, queue: &str) -> String {
+    let page = Page::start(cli, &[queue]).await;
+    let login = reqwest::get(&page.url).await.expect("an answer");
+    let cookie = login.headers()["set-cookie"].to_str().expect("text").split(';').next().expect("a cookie");
+    let client = reqwest::Client::new();
+    let listed = client.get(page.at("/runs")).header("cookie", cookie).send().await.expect("an answer");
+    let text = listed.text().await.expect("text");
+    page.stop().await;
+    text
 }
 
 /// The cause is not repaired: the canary comes back, and the others are not sent. Then it breaks again in the middle.
