@@ -9,7 +9,7 @@ use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, RunReport, S
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
-use crate::desk::outcome::is_complete;
+use crate::desk::outcome::{advice, is_complete};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{Exit, interrupts, usage};
 use crate::output::{print, print_json, printable};
@@ -155,10 +155,8 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
             print(&printable(&format!("  {}: {state:?}", entry.handle)));
         }
     }
-    match &finished.stopped {
-        Some(StopReason::Aborted) => eprintln!("aborted: another plan takes the rest"),
-        Some(reason) => eprintln!("stopped: {reason}. `redrive runs resume {}` goes on", finished.id),
-        None => {}
+    if let Some(reason) = &finished.stopped {
+        eprintln!("{}", advice(reason, &finished.id, report));
     }
     let is_complete = finished.stopped.is_none() && is_complete(report);
     Ok(if is_complete { Exit::Ok } else { Exit::Incomplete })

@@ -32,6 +32,23 @@ pub(crate) fn words(stopped: Option<&StopReason>, report: &RunReport) -> String 
     }
 }
 
+/// Returns why a run ended early, and what to do next.
+pub(crate) fn advice(stopped: &StopReason, run: &str, report: &RunReport) -> String {
+    let resume = format!("`redrive runs resume {run}`");
+    match (stopped, report.left) {
+        (StopReason::Aborted, _) => "aborted: another plan takes the rest".to_owned(),
+        (StopReason::SameFailure, 0) => format!("stopped: {stopped}. Its cause is still there"),
+        (StopReason::SameFailure, _) => {
+            format!("stopped: {stopped}. Its cause is still there: repair it, then {resume} goes on")
+        }
+        (StopReason::TooManyFailures, 0) => format!("stopped: {stopped}"),
+        (StopReason::TooManyFailures, _) => {
+            format!("stopped: {stopped}. Repair the cause, then {resume} goes on")
+        }
+        _ => format!("stopped: {stopped}. {resume} goes on"),
+    }
+}
+
 fn counts(report: &RunReport) -> String {
     let counts = [
         (came_back(report), "came back"),
@@ -80,6 +97,10 @@ mod tests {
         assert_eq!(words(None, &gone), "over: 1 came back, 2 had vanished");
         let aborted = report(&[EntryState::Done, EntryState::NotTried], Fate::Done);
         assert_eq!(words(Some(&StopReason::Aborted), &aborted), "aborted by a person");
+        let nothing_left = advice(&StopReason::SameFailure, "r1", &back);
+        assert_eq!(nothing_left, "stopped: the same failure came back. Its cause is still there");
+        let some_left = advice(&StopReason::SameFailure, "r1", &aborted);
+        assert!(some_left.ends_with("repair it, then `redrive runs resume r1` goes on"), "{some_left}");
         assert!(is_complete(&done) && !is_complete(&back) && !is_complete(&gone) && !is_complete(&aborted));
     }
 }

@@ -16,7 +16,7 @@ use super::groups::may_act;
 use super::layout::{Answer, link, page, plural, text, time};
 use super::web::Web;
 use crate::desk::asks::{Ask, ask};
-use crate::desk::outcome::{has_nothing_left, is_complete, words};
+use crate::desk::outcome::{advice, has_nothing_left, is_complete, words};
 use crate::desk::undo::Undoing;
 use crate::exit::usage;
 
@@ -57,13 +57,13 @@ impl Now {
             });
         }
         let is_running = replay.ended.is_none() && folder.is_running(id)?;
+        let report = replay.clone().into_run(UncertainEntries::Leave).report();
         let activity = match &replay.ended {
             None if is_running => "goes on in another process of this machine".to_owned(),
             None => "was killed: it can be resumed".to_owned(),
             Some(None) => "the run is over".to_owned(),
-            Some(Some(reason)) => format!("stopped: {reason}"),
+            Some(Some(reason)) => advice(reason, id, &report),
         };
-        let report = replay.clone().into_run(UncertainEntries::Leave).report();
         Ok(Self { replay, report, rate: None, activity, is_running, is_paused: false })
     }
 

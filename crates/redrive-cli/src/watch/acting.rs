@@ -8,6 +8,7 @@ use super::text::lines_of;
 use crate::act::apply::{activity, not_simply_done};
 use crate::act::plan;
 use crate::desk::SavedPlan;
+use crate::desk::outcome::advice;
 use crate::desk::plan::needs_count;
 
 /// Messages a second, from which `+` and `-` choose.
@@ -163,12 +164,7 @@ impl RunView {
         match &self.ended {
             Some(Ok(run)) => {
                 lines.push(match &run.stopped {
-                    Some(redrive::ops::StopReason::Aborted) => {
-                        "aborted: another plan takes the rest".to_owned()
-                    }
-                    Some(reason) => {
-                        format!("stopped: {reason}. `redrive runs resume {}` goes on", run.id)
-                    }
+                    Some(reason) => advice(reason, &run.id, &run.report),
                     None => "the run is over".to_owned(),
                 });
             }

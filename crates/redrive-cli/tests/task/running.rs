@@ -106,6 +106,8 @@ pub(crate) async fn does_not_read_as_success(shop: &Shop) {
     let service = shop.service_that(|text| Err(format!("order {}: no such customer", &text[7..8])));
     let stopped = cli.run(&["redrive", queue, "id:order-3", "--yes", "--canary-wait", "1h"]).await;
     assert_eq!(stopped.code, 3, "{}\n{}", stopped.out, stopped.err);
+    let no_invitation = "stopped: the same failure came back. Its cause is still there\n";
+    assert!(stopped.err.ends_with(no_invitation), "nothing is left to resume: {}", stopped.err);
     let id = cli.last_run().expect("a run");
     let journal = cli.state().join("runs").join(format!("{id}.jsonl"));
     let before = std::fs::read(&journal).expect("a journal");
@@ -157,7 +159,9 @@ pub(crate) async fn stops(shop: &Shop) {
     let stopped = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", "1h"]).await;
     println!("{}{}", stopped.out, stopped.err);
     assert_eq!(stopped.code, 3, "{}\n{}", stopped.out, stopped.err);
+    let advice = "Its cause is still there: repair it, then `redrive runs resume";
     assert!(stopped.err.contains("stopped: the same failure came back"), "{}", stopped.err);
+    assert!(stopped.err.contains(advice), "{}", stopped.err);
     assert!(stopped.out.contains("1 of 3 done") && stopped.out.contains("2  had no turn"), "{}", stopped.out);
     shop.has_shelved(5).await;
     service.stop().await;
