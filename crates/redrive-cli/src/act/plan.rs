@@ -15,7 +15,10 @@ pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     let context = global.broker()?;
     require_selection(&command.which, &command.handle, command.all, "plan")?;
     let selected = select(global, &context, &command.which).await?;
-    let saved = make(global, &selected, command.action.into(), &command.handle, command.max_redrives)?;
+    let Some(saved) = make(global, &selected, command.action.into(), &command.handle, command.max_redrives)?
+    else {
+        return Ok(Exit::Ok);
+    };
     if global.json {
         print_json(&saved.plan)?;
     } else {
@@ -25,7 +28,7 @@ pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Makes a plan of the selected entries, and keeps it.
+/// Makes a plan of the selected entries, and keeps it. If nothing is selected, it says so, and makes none.
 ///
 /// # Errors
 ///
@@ -36,16 +39,27 @@ pub(super) fn make(
     action: PlanAction,
     handles: &[String],
     max_redrives: u32,
-) -> Result<SavedPlan> {
+) -> Result<Option<SavedPlan>> {
     let handles: Vec<EntryHandle> = handles
         .iter()
         .map(|handle| handle.parse().map_err(|error| usage(format!("{error}"))))
         .collect::<Result<_>>()?;
     require_shelf(handles.iter(), selected.view.shelf())?;
+    if let Some(nothing) = selected.nothing().filter(|_| handles.is_empty()) {
+        eprintln!(
+            "{} {}: {nothing}: there is nothing to do",
+            printable(&selected.desk.queue),
+            selected.view.shelf()
+        );
+        if global.json {
+            print_json(&serde_json::Value::Null)?;
+        }
+        return Ok(None);
+    }
     let entries = selected.entries().iter().map(|entry| &entry.entry).collect();
     let wanted =
         Wanted { action, selected: entries, handles: &handles, filter: &selected.text, max_redrives };
-    desk::make(&State::open(global)?, &selected.desk, &selected.view, &wanted)
+    desk::make(&State::open(global)?, &selected.desk, &selected.view, &wanted).map(Some)
 }
 
 /// Shows a plan to a person.

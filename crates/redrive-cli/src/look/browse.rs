@@ -27,13 +27,10 @@ pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let until = page.offset + page.entries.len();
-    eprintln!(
-        "{} {shelf}: messages {} to {until} of {}, read {} ago",
-        selected.desk.queue,
-        (page.offset + 1).min(until),
-        page.total,
-        short(selected.view.age(now))
-    );
+    let shown = selected
+        .nothing()
+        .unwrap_or_else(|| format!("messages {} to {until} of {}", (page.offset + 1).min(until), page.total));
+    eprintln!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
     let mut rows = table(["handle", "shelved", "attempt", "redrives", "id", "failure"]);
     for viewed in &page.entries {
         let (entry, history) = (&viewed.entry, &viewed.entry.history);

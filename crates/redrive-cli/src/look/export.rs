@@ -43,7 +43,7 @@ pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
             write().with_context(|| cannot(path))?;
         }
     }
-    eprintln!("{} messages", entries.len());
+    eprintln!("{}", selected.nothing().unwrap_or_else(|| format!("{} messages", entries.len())));
     Ok(Exit::Ok)
 }
 

@@ -49,13 +49,10 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
         print_json(&data)?;
         return Ok(Exit::Ok);
     }
-    eprintln!(
-        "{} {shelf}: {} messages in {} groups, read {} ago",
-        selected.desk.queue,
-        summary.count,
-        summary.groups.len(),
-        short(selected.view.age(now))
-    );
+    let shown = selected
+        .nothing()
+        .unwrap_or_else(|| format!("{} messages in {} groups", summary.count, summary.groups.len()));
+    eprintln!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
     let mut rows = table(["", "messages", "first", "last", "last day", "", "failure", "for example"]);
     for (place, group) in summary.groups.iter().enumerate() {
         let template = &group.template;

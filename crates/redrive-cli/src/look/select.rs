@@ -41,6 +41,16 @@ impl Selected {
         }
     }
 
+    /// Says that nothing is selected, if that is so: an empty shelf, or a filter that matches nothing of a full one.
+    pub(crate) fn nothing(&self) -> Option<String> {
+        let shelf = self.view.entries().len();
+        match (self.entries().len(), shelf) {
+            (0, 0) => Some("no messages".to_owned()),
+            (0, _) => Some(format!("0 of {shelf} messages match")),
+            _ => None,
+        }
+    }
+
     /// True if no filter and no group was given.
     pub(crate) fn is_all(&self) -> bool {
         self.text.is_empty()

@@ -52,6 +52,10 @@ pub(super) async fn make_one(State(web): State<Arc<Web>>, Form(form): Form<Make>
         Which { queue: form.queue, shelf: form.shelf, q: form.q, group: form.group, ..Which::default() };
     let chosen = which.choose(&web).await?;
     let entries = chosen.entries();
+    if entries.is_empty() && handles.is_empty() {
+        let shelf = chosen.view.entries().len();
+        return Err(usage(format!("0 of {shelf} messages match: there is nothing to do")).into());
+    }
     let wanted = Wanted {
         action,
         selected: entries.iter().map(|entry| &entry.entry).collect(),

@@ -22,6 +22,7 @@ pub(crate) async fn looking(shop: &Shop) {
     }
     where_says(&cli, queue).await;
     handles(&cli, queue).await;
+    nothing_matches(&cli, queue).await;
     wrong_edits(&cli, queue).await;
     let after = shop.shelf().await;
     assert_eq!(before, after);
@@ -61,6 +62,31 @@ pub(crate) async fn where_says(cli: &Cli, queue: &str) {
         assert_eq!(answer.code, code, "{program}: {}", answer.err);
         assert!(answer.err.contains(said), "{program}: {}", answer.err);
     }
+}
+
+/// A filter that matches nothing is told from an empty shelf, and is nothing to do.
+async fn nothing_matches(cli: &Cli, queue: &str) {
+    for arguments in [&["browse", queue, "reason:Foo"][..], &["groups", queue, "reason:Foo"]] {
+        let answer = cli.ok(arguments).await;
+        let said = format!("{queue} dead-letter: 0 of 5 messages match, read");
+        assert!(answer.err.contains(&said), "{arguments:?}: {}", answer.err);
+    }
+    let empty = cli.run(&["browse", queue, "--shelf", "parking"]).await;
+    assert!(empty.code != 0 || empty.err.contains("parking: no messages, read"), "{}", empty.err);
+    let plans = || std::fs::read_dir(cli.state().join("plans")).expect("a folder").count();
+    let before = plans();
+    for arguments in [
+        &["plan", queue, "reason:Foo"][..],
+        &["redrive", queue, "reason:Foo"],
+        &["park", queue, "reason:Foo", "--yes"],
+        &["discard", queue, "--where", "false", "--yes"],
+    ] {
+        let answer = cli.ok(arguments).await;
+        assert!(answer.out.is_empty(), "{arguments:?}: {}", answer.out);
+        let said = "0 of 5 messages match: there is nothing to do";
+        assert!(answer.err.contains(said), "{arguments:?}: {}", answer.err);
+    }
+    assert_eq!(plans(), before, "no plan is kept");
 }
 
 /// A handle is a selection: of this entry, and of nothing else.
