@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use percent_encoding::percent_decode_str;
 use redrive::prelude::*;
 use redrive::rabbitmq::Credentials;
 use redrive::servicebus::Entity;
+use redrive::transport::TransportErrorKind;
 
 use crate::exit::usage;
-use crate::secret::Secret;
+use crate::secret::{Secret, SecretSource};
 use crate::settings::{Context, Global};
 
 /// The shelves of one queue.
@@ -87,7 +88,7 @@ pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> 
 ///
 /// If one of them cannot be read.
 pub(crate) fn secrets(context: &Context) -> Result<(Option<Secret>, Option<String>)> {
-    let secret = context.secret.as_ref().map(crate::secret::SecretSource::read).transpose()?;
+    let secret = context.secret.as_ref().map(SecretSource::read).transpose()?;
     let ca =
         context.ca_file.as_ref().map(std::fs::read_to_string).transpose().context("cannot read `ca-file`")?;
     Ok((secret, ca))
@@ -145,7 +146,38 @@ async fn rabbitmq(
     ca: Option<String>,
 ) -> Result<Arc<dyn Shelves>> {
     let options = rabbitmq_options(context, queue, secret, ca);
-    Ok(Arc::new(options.connect(&context.broker).await?.shelves()))
+    Ok(Arc::new(log_in(context, options).await?.shelves()))
+}
+
+/// Connects to RabbitMQ.
+///
+/// # Errors
+///
+/// If it cannot be reached, or refuses the user: in the words of the command line, for the library advises programmers.
+pub(crate) async fn log_in(context: &Context, options: redrive::rabbitmq::Options) -> Result<RabbitMq> {
+    options.connect(&context.broker).await.map_err(|error| match refused_user(context, &error.to_string()) {
+        Some(said) if error.kind() == TransportErrorKind::Unauthorized => anyhow!(said),
+        _ => error.into(),
+    })
+}
+
+/// Returns what the broker refuses, with which secret, and its own sentence once; nothing if it refuses something else.
+fn refused_user(context: &Context, text: &str) -> Option<String> {
+    let (refused, sentence) = text.rsplit_once("): check ")?.0.split_once(" (")?;
+    if !refused.contains(" refuses the user ") {
+        return None;
+    }
+    let sentence = sentence.trim_end_matches('.');
+    let place = match (&context.name, &context.secret) {
+        (Some(name), _) => format!("`secret` of the context `{name}`"),
+        (None, Some(SecretSource::File(_))) => "--secret-file or REDRIVE_SECRET_FILE".to_owned(),
+        (None, Some(_)) => "--secret-env".to_owned(),
+        (None, None) => "--secret-file, --secret-env, or `secret` of a context".to_owned(),
+    };
+    Some(match &context.secret {
+        Some(secret) => format!("{refused} with the password of the {secret} ({place}): {sentence}"),
+        None => format!("{refused}: {sentence}. No password was given: {place}"),
+    })
 }
 
 /// Returns the options of a queue on RabbitMQ.

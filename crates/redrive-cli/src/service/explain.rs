@@ -6,7 +6,7 @@ use redrive::{RetryPlan, Runner, Transport};
 
 use super::options;
 use crate::args::{BrokerKind, Explain, PlanFormat};
-use crate::desk::connect::{connection_string, rabbitmq_options, secrets, service_bus_options};
+use crate::desk::connect::{connection_string, log_in, rabbitmq_options, secrets, service_bus_options};
 use crate::desk::within;
 use crate::exit::{Exit, usage};
 use crate::output::{print, printable};
@@ -45,10 +45,8 @@ pub(crate) async fn preflight(global: &Global, command: &Explain) -> Result<Exit
                 service_bus_options(&context, &command.queue, ca).connect(secret.expose()).await?;
             Ok(consumer(transport, options).preflight().await?)
         } else {
-            let transport = rabbitmq_options(&context, &command.queue, secret, ca)
-                .queue_type(command.queue_type.into())
-                .connect(&context.broker)
-                .await?;
+            let transport = rabbitmq_options(&context, &command.queue, secret, ca);
+            let transport = log_in(&context, transport.queue_type(command.queue_type.into())).await?;
             Ok(consumer(transport, options).preflight().await?)
         }
     });

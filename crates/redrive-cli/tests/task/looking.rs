@@ -177,6 +177,43 @@ pub(crate) async fn contexts(cli: &Cli) {
     assert_eq!(run(&chosen, &["--broker", "servicebus", "-c", "shop", "shelves", "orders"]).await.code, 0);
 }
 
+/// The command line says where the password is from, in its own words, and the broker's sentence once.
+pub(crate) async fn refused_password(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    cli.write("secret", "hunter2");
+    cli.write("service.toml", "MaxDeliveryCount = 3\n");
+    let broker = cli.broker();
+    let [secret, config, service] =
+        ["secret", "config.toml", "service.toml"].map(|name| cli.path(name).display().to_string());
+    let context =
+        format!("[contexts.shop]\nbroker = {broker:?}\nsecret = {{ command = \"cat {secret}\" }}\n");
+    cli.write("config.toml", &context);
+    let of_file = format!("with the password of the file {secret} (--secret-file or REDRIVE_SECRET_FILE)");
+    let of_context =
+        format!("with the password of the command `cat {secret}` (`secret` of the context `shop`)");
+    let nobody = broker.replace("//guest@", "//nobody@");
+    let none = "No password was given: --secret-file, --secret-env, or `secret` of a context";
+    for (arguments, has_file, said) in [
+        (&["shelves", "orders"][..], true, &*of_file),
+        (&["preflight", "orders", "--options", &service], true, &of_file),
+        (&["--config", &config, "-c", "shop", "browse", "orders"], true, &of_context),
+        (&["--broker", &nobody, "shelves", "orders"], false, none),
+    ] {
+        let mut command = cli.command(arguments);
+        if !has_file {
+            command.env_remove("REDRIVE_SECRET_FILE");
+        }
+        let refused = command.output().await.expect("it runs");
+        let err = String::from_utf8(refused.stderr).expect("text");
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}: {err}");
+        assert!(err.contains(said) && err.contains(" refuses the user `"), "{arguments:?}: {err}");
+        assert_eq!(err.matches("ACCESS_REFUSED").count(), 1, "{arguments:?}: {err}");
+        assert!(!err.contains("hunter2"), "{arguments:?}: {err}");
+        assert!(!err.contains("provider") && !err.contains("REDRIVE_AMQP"), "{arguments:?}: {err}");
+    }
+}
+
 /// A queue that the broker does not have keeps silent about none that it has.
 pub(crate) async fn unknown(shop: &Shop) {
     shop.fail().await;
