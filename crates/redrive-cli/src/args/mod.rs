@@ -8,6 +8,7 @@ mod serving;
 use std::ffi::OsString;
 use std::time::SystemTime;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use redrive::Shelf;
@@ -58,11 +59,20 @@ impl Args {
         let mut matches = Self::command().try_get_matches_from(arguments)?;
         let is_typed = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
         let names_broker = is_typed("broker") && !is_typed("context");
+        let names_variable = is_typed("secret_env");
+        if names_variable && is_typed("secret_file") {
+            let said = "the argument '--secret-env <NAME>' cannot be used with '--secret-file <FILE>'";
+            return Err(Self::command().error(ErrorKind::ArgumentConflict, said));
+        }
         let mut args =
             Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))?;
         if names_broker {
             // Only the environment names a context.
             args.global.context = None;
+        }
+        if names_variable {
+            // Only the environment names a file.
+            args.global.secret_file = None;
         }
         Ok(args)
     }

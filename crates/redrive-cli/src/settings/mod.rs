@@ -30,8 +30,8 @@ pub(crate) struct Global {
     /// The file with the password of RabbitMQ, or the connection string of Service Bus
     #[arg(long, global = true, env = "REDRIVE_SECRET_FILE", value_name = "FILE", help_heading = "Broker")]
     pub(crate) secret_file: Option<PathBuf>,
-    /// The environment variable with that secret
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Broker", conflicts_with = "secret_file")]
+    /// The environment variable with that secret; counts before REDRIVE_SECRET_FILE
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Broker")]
     pub(crate) secret_env: Option<String>,
     /// A named broker of the configuration file; counts before --broker, except that a --broker that is typed counts before REDRIVE_CONTEXT
     #[arg(long, short, global = true, env = "REDRIVE_CONTEXT", value_name = "NAME", help_heading = "Broker")]

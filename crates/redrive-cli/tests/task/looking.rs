@@ -214,6 +214,17 @@ pub(crate) async fn refused_password(shop: &Shop) {
     }
 }
 
+/// `REDRIVE_SECRET_FILE` is set, and another secret is typed.
+pub(crate) async fn typed_secret(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop).with("THE_PASSWORD", "guest");
+    cli.write("secret", "hunter2");
+    cli.ok(&["--secret-env", "THE_PASSWORD", "shelves", "orders"]).await;
+    cli.ok(&["shelves", "orders", "--secret-env", "THE_PASSWORD"]).await;
+    let both = cli.run(&["--secret-env", "THE_PASSWORD", "--secret-file", "f", "shelves", "orders"]).await;
+    assert!(both.code == 2 && both.err.contains("cannot be used with"), "{}", both.err);
+}
+
 /// A queue that the broker does not have keeps silent about none that it has.
 pub(crate) async fn unknown(shop: &Shop) {
     shop.fail().await;

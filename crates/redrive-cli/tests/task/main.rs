@@ -70,6 +70,7 @@ macro_rules! on_rabbitmq_emulator {
             find_explain_and_redrive_on_the_page: terminal::the_page,
             looking_changes_nothing: looking::looking,
             a_refused_password_is_named_by_its_place: looking::refused_password,
+            a_typed_secret_counts_before_the_environment: looking::typed_secret,
             a_queue_that_is_missing_is_named: looking::unknown,
             a_run_is_controlled_from_another_process: running::control,
             a_run_that_waits_says_why: running::waits,
