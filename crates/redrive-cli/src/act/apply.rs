@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, RunReport, StopReason, require_reason};
+use redrive::ops::{
+    Activity, FinishedRun, PauseReason, Plan, PlanAction, RunProgress, RunReport, StopReason, require_reason,
+};
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
@@ -45,7 +47,18 @@ pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace:
     if let Some((path, count)) = &begun.originals {
         eprintln!("{count} originals in {}", path.display());
     }
-    finish(global, &watched(begun).await?)
+    let finished = watched(begun).await?;
+    let exit = finish(global, &finished)?;
+    say_undo(desk, &saved.plan, &finished);
+    Ok(exit)
+}
+
+/// Says how to bring back what a run removed.
+pub(super) fn say_undo(desk: &Desk, plan: &Plan, finished: &FinishedRun) {
+    let is_discard = plan.action() == PlanAction::Discard && finished.report.done > 0;
+    if is_discard && desk.can_restore(plan.shelf()) {
+        eprintln!("to bring them back: redrive undo {}", finished.id);
+    }
 }
 
 /// Runs it, with its progress on stderr. The first Ctrl-C ends it after its step, the second at once. A run that the canary pauses

@@ -82,7 +82,7 @@ pub(crate) fn lines(saved: &SavedPlan, options: &RunOptions) -> Vec<String> {
         plan.shelf(),
         printable(plan.queue())
     )];
-    let Lines { targets, left_out, names } = Lines::of(plan);
+    let Lines { targets, left_out, names } = Lines::of(saved);
     for (target, count) in targets {
         lines.push(format!("  {count:>7}  {}", printable(&target)));
     }

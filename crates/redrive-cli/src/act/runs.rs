@@ -6,7 +6,7 @@ use anyhow::Result;
 use redrive::ops::{JournalError, JournalFolder, JournalHeader, Replay, RunReport, UncertainEntries};
 use serde_json::json;
 
-use super::apply::{finish, told, watched};
+use super::apply::{finish, say_undo, told, watched};
 use crate::args::{Global, Runs};
 use crate::desk::asks::{Ask, ask};
 use crate::desk::outcome::{came_back, has_nothing_left, words};
@@ -113,7 +113,10 @@ async fn resume(global: &Global, run: &str, send_again: bool, yes: bool) -> Resu
     }
     let desk = connect(global, &context, replay.header.plan.queue()).await?;
     let uncertain = if send_again { UncertainEntries::SendAgain } else { UncertainEntries::Leave };
-    finish(global, &watched(desk::resume(&state, &desk, &id, operator(None), uncertain)?).await?)
+    let finished = watched(desk::resume(&state, &desk, &id, operator(None), uncertain)?).await?;
+    let exit = finish(global, &finished)?;
+    say_undo(&desk, &replay.header.plan, &finished);
+    Ok(exit)
 }
 
 /// Says what became of a run that ended without success and has nothing left to send. Its journal keeps why it stopped.

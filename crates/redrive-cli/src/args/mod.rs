@@ -128,7 +128,7 @@ pub(crate) enum Command {
     /// Moves messages to the parking shelf
     #[command(after_help = "Examples:\n  redrive park orders g2")]
     Park(AtOnce),
-    /// Removes messages for good; they are exported before
+    /// Removes messages; they are exported before, and `redrive undo` brings them back
     #[command(
         after_help = "Examples:\n  redrive discard orders 'header.tenant:loadtest' --reason 'load test'"
     )]

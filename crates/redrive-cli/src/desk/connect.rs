@@ -23,6 +23,14 @@ pub(crate) struct Desk {
     /// The work queue, as the user named it.
     pub(crate) queue: String,
     pub(crate) shelves: Arc<dyn Shelves>,
+    is_service_bus: bool,
+}
+
+impl Desk {
+    /// Returns false if nobody can put a message onto this shelf: the dead-letter queue of Service Bus.
+    pub(crate) fn can_restore(&self, shelf: Shelf) -> bool {
+        !(self.is_service_bus && shelf == Shelf::DeadLetter)
+    }
 }
 
 /// Connects to the broker for these queues, or for those of the context.
@@ -79,7 +87,8 @@ pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> 
     let shelves = within(global.timeout, connecting)
         .await
         .with_context(|| format!("cannot connect to {} for `{queue}`", context.label()))?;
-    Ok(Desk { broker: context.label().to_owned(), queue: queue.to_owned(), shelves })
+    let (broker, queue) = (context.label().to_owned(), queue.to_owned());
+    Ok(Desk { broker, queue, shelves, is_service_bus: context.is_service_bus() })
 }
 
 /// Reads the secret of a context, and the certificates.

@@ -53,7 +53,8 @@ pub(crate) fn make_of(state: &State, desk: &Desk, shelf: Shelf, wanted: &Wanted<
     let named = handles.iter().map(ToString::to_string);
     let filter =
         named.chain([wanted.filter.to_owned()]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
-    let saved = SavedPlan { broker: desk.broker.clone(), filter, plan };
+    let is_final = !desk.can_restore(shelf);
+    let saved = SavedPlan { broker: desk.broker.clone(), filter, is_final, plan };
     state.save_plan(&saved)?;
     Ok(saved)
 }
@@ -75,10 +76,10 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn of(plan: &Plan) -> Self {
-        let mut lines = Self::default();
+    pub(crate) fn of(saved: &SavedPlan) -> Self {
+        let (plan, mut lines) = (&saved.plan, Self::default());
         for entry in plan.entries() {
-            *lines.targets.entry(target(&entry.target)).or_default() += 1;
+            *lines.targets.entry(target(&entry.target, saved.is_final)).or_default() += 1;
             lines.names.extend(entry.names.clone());
         }
         for entry in plan.left_out() {
@@ -88,11 +89,12 @@ impl Lines {
     }
 }
 
-fn target(target: &Target) -> String {
+fn target(target: &Target, is_final: bool) -> String {
     match target {
         Target::Queue(queue) => format!("to the consumer of `{queue}`"),
         Target::Parking => "to the parking shelf".to_owned(),
-        Target::Nowhere => "removed for good".to_owned(),
+        Target::Nowhere if is_final => "removed for good; the originals are kept".to_owned(),
+        Target::Nowhere => "removed; the originals are kept, `redrive undo` brings them back".to_owned(),
         _ => "elsewhere".to_owned(),
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct SavedPlan {
     pub(crate) broker: String,
     /// The filter that selected the entries; empty: all.
     pub(crate) filter: String,
+    /// True if the shelf takes nothing back: what is discarded cannot be undone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_final: bool,
     pub(crate) plan: Plan,
 }
 

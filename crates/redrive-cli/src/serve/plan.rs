@@ -79,7 +79,7 @@ pub(super) async fn show(
 ) -> Answer {
     let saved = web.state.plan(&named.id)?;
     let plan = &saved.plan;
-    let lines = Lines::of(plan);
+    let lines = Lines::of(&saved);
     let count = plan.entries().len();
     let is_redrive = plan.action() == PlanAction::Redrive;
     let which = Which { queue: plan.queue().to_owned(), shelf: plan.shelf().to_string(), ..Which::default() };

@@ -80,7 +80,7 @@ impl PlanView {
                 "Five go first, the others wait 30s for their fate; then at most {} a second.",
                 self.rate
             ),
-            PlanAction::Discard => {
+            PlanAction::Discard if !self.saved.is_final => {
                 "They are exported before; `redrive undo RUN` brings them back.".to_owned()
             }
             _ => "They are exported before.".to_owned(),

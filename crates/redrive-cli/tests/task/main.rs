@@ -204,6 +204,7 @@ async fn the_task(shop: &Shop) {
     // What nobody needs is discarded, and was exported before.
     let discarded = cli.run(&["discard", queue, "g2", "--yes", "--reason", "test orders"]).await;
     assert_eq!(discarded.code, 0, "{}\n{}", discarded.out, discarded.err);
+    running::says_undo(shop, &cli, &discarded);
     shop.has_shelved(0).await;
     assert_eq!(cli.originals(), 5);
     let ok = cli.ok(&["check", queue, "--warn", "0", "--critical", "0"]).await;

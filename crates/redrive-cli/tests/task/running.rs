@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::common::{Cli, Page, Shop};
+use crate::common::{Cli, Output, Page, Shop};
 use redrive::Message;
 
 /// Brings the discarded message back once, and discards it again.
@@ -25,6 +25,15 @@ pub(crate) async fn undo(shop: &Shop, cli: &Cli, run: &str) {
     shop.has_shelved(1).await;
     assert_eq!(cli.run(&["discard", &shop.queue, "g2", "--yes"]).await.code, 0);
     assert_eq!(cli.run(&["undo", "r", "--yes"]).await.code, 2, "several runs begin so");
+}
+
+/// A discard says how it is undone, where it can be.
+pub(crate) fn says_undo(shop: &Shop, cli: &Cli, discarded: &Output) {
+    let undo = format!("to bring them back: redrive undo {}\n", cli.last_run().expect("a run"));
+    assert_eq!(discarded.err.ends_with(&undo), shop.takes_restored(), "{}", discarded.err);
+    let brought_back = "removed; the originals are kept, `redrive undo` brings them back";
+    assert_eq!(discarded.out.contains(brought_back), shop.takes_restored(), "{}", discarded.out);
+    assert_ne!(discarded.out.contains("removed for good"), shop.takes_restored(), "{}", discarded.out);
 }
 
 /// Nobody consumes: the run sends its canary, and is then paused, given a rate, resumed and aborted by other processes.
