@@ -9,14 +9,14 @@ use redrive::EntryHandle;
 use redrive::ops::{EditText, SensitiveEdits, diff};
 
 use super::ask::confirmed;
-use crate::args::{Edit, Global};
+use crate::args::{Edit, Global, Which};
 use crate::desk::edit::{Then, refused};
-use crate::desk::{self, State, connect, operator};
+use crate::desk::{self, State, operator};
 use crate::exit::{Exit, usage};
-use crate::look::select::read;
+use crate::look::select::select;
 use crate::output::{print, printable};
 
-pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
+pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     let context = global.broker()?;
     if !command.dry_run {
         global.may_act(&context)?;
@@ -24,26 +24,30 @@ pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
     if let Some(program) = &command.jq {
         return super::edit_many::run(global, &context, &command, program).await;
     }
-    let [handle] = &command.which.filter[..] else {
+    let Which { filter, group, selecting, .. } = &command.which;
+    if filter.is_empty() && group.is_none() && selecting.is_none() {
         return Err(usage(
-            "which message? One handle as `browse` prints it, or a filter and --jq to edit many",
+            "which message? Its handle as `browse` prints it, a filter that only one matches, or a filter and --jq to edit many",
         ));
-    };
-    let handle: EntryHandle = handle.parse().map_err(|error| usage(format!("{error}")))?;
+    }
+    // A handle says its shelf.
+    if let [text] = &filter[..]
+        && let Ok(handle) = text.parse::<EntryHandle>()
+    {
+        command.which.shelf = handle.shelf().into();
+    }
     if !command.yes && !std::io::stdin().is_terminal() {
         return Err(usage("nobody can be asked: there is no terminal. Pass --yes to store the edit"));
     }
-    let desk = connect(global, &context, &command.which.queue).await?;
-    let view = read(global, &desk, handle.shelf()).await?;
-    let found = view.entries().iter().find(|entry| entry.entry.handle == handle);
-    let entry = &found.with_context(|| format!("{handle} is not on the shelf now"))?.entry;
-    let original = &entry.message;
+    let selected = select(global, &context, &command.which).await?;
+    let entry = &selected.only()?.entry;
+    let (handle, original) = (&entry.handle, &entry.message);
 
     let edited = EditText::parse(&in_editor(EditText::of(original)?.as_str())?, original)
         .context("the edit cannot be read: nothing was changed")?;
     let sensitive = if command.sensitive { SensitiveEdits::Allow } else { SensitiveEdits::Refuse };
     let edit = redrive::ops::Edit::between(original, edited, sensitive);
-    let Some(edit) = edit.map_err(|error| refused(&handle, error)).context("nothing was changed")? else {
+    let Some(edit) = edit.map_err(|error| refused(handle, error)).context("nothing was changed")? else {
         bail!("the text is as it was: nothing was changed");
     };
     print(&printable(&diff(original, edit.message())));
@@ -54,7 +58,7 @@ pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
 
     let then = if command.keep { Then::Keep } else { Then::SendBack };
     let by = operator(command.reason.as_deref());
-    let stored = desk::edit::store(&State::open(global)?, &desk, entry, edit, then, by).await?;
+    let stored = desk::edit::store(&State::open(global)?, &selected.desk, entry, edit, then, by).await?;
     eprintln!("the original is in {}", stored.original.display());
     if let Some(handle) = stored.handle {
         eprintln!("its handle is {handle} now");

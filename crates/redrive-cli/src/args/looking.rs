@@ -32,7 +32,7 @@ pub(crate) struct Browse {
 pub(crate) struct Show {
     /// The work queue
     pub(crate) queue: String,
-    /// The handle of the message, as `browse` prints it
+    /// The handle of the message, as `browse` prints it, or a filter that only one message of the dead-letter shelf matches
     pub(crate) handle: Option<String>,
     /// The first message of this group
     #[arg(long, short, conflicts_with = "handle")]

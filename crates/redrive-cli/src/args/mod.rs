@@ -97,7 +97,7 @@ pub(crate) enum Command {
     Browse(Browse),
     /// One message: attempts, errors, headers, body
     #[command(
-        after_help = "Examples:\n  redrive show orders dead-letter/5f3a…\n  redrive show orders --group g1      the first of a group"
+        after_help = "Examples:\n  redrive show orders dead-letter/5f3a…\n  redrive show orders id:order-17     the only one that matches\n  redrive show orders --group g1      the first of a group"
     )]
     Show(Show),
     /// Writes messages as lines of JSON, without loss
@@ -228,6 +228,12 @@ pub(crate) struct Which {
 pub(crate) enum ShelfName {
     DeadLetter,
     Parking,
+}
+
+impl From<Shelf> for ShelfName {
+    fn from(shelf: Shelf) -> Self {
+        if shelf == Shelf::Parking { Self::Parking } else { Self::DeadLetter }
+    }
 }
 
 impl From<ShelfName> for Shelf {

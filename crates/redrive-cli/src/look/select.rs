@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewOptions};
+use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewEntry, ViewOptions};
 use redrive::{EntryHandle, Shelf};
 
 use crate::args::Which;
@@ -48,6 +48,26 @@ impl Selected {
             (0, 0) => Some("no messages".to_owned()),
             (0, _) => Some(format!("0 of {shelf} messages match")),
             _ => None,
+        }
+    }
+
+    /// Returns the entry that is meant, where one is.
+    ///
+    /// # Errors
+    ///
+    /// If none is selected, or more than one.
+    pub(crate) fn only(&self) -> Result<&ViewEntry> {
+        let (entries, queue) = (self.entries(), &self.desk.queue);
+        match (entries.len(), entries.iter().next()) {
+            (1, Some(entry)) => Ok(entry),
+            (0, _) | (_, None) => Err(usage(format!(
+                "{} on the {} shelf of `{queue}`: `redrive browse {queue}` lists what is there",
+                self.nothing().unwrap_or_default(),
+                self.view.shelf(),
+            ))),
+            (count, _) => Err(usage(format!(
+                "{count} messages match, and one is meant: `redrive browse {queue}` with the same filter prints their handles"
+            ))),
         }
     }
 
@@ -161,7 +181,7 @@ fn group_and_filter(which: &Which) -> (Option<&str>, &[String]) {
     }
 }
 
-fn is_short(name: &str) -> bool {
+pub(crate) fn is_short(name: &str) -> bool {
     name.strip_prefix('g').is_some_and(|number| {
         !number.is_empty() && number.len() < 6 && number.bytes().all(|b| b.is_ascii_digit())
     })

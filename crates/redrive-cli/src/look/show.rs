@@ -8,8 +8,8 @@ use redrive::ops::{ExportedEntry, Filter, Template, ViewEntry};
 use redrive::{EntryHandle, Message, Shelf, Shelved};
 
 use super::plain;
-use super::select::{group_id, read};
-use crate::args::{Global, Show};
+use super::select::{group_id, is_short, read, select};
+use crate::args::{Global, ShelfName, Show, Which};
 use crate::desk::connect;
 use crate::exit::{Exit, usage};
 use crate::output::{ago, one_line, print, print_json, printable};
@@ -17,18 +17,22 @@ use crate::output::{ago, one_line, print, print_json, printable};
 pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
     let context = global.broker()?;
     let (shelf, wanted) = match (&command.handle, &command.group) {
-        (Some(handle), _) => {
-            let handle: EntryHandle = handle.parse().map_err(|error| usage(format!("{error}")))?;
-            (handle.shelf(), Wanted::Handle(handle))
-        }
-        (None, None) => {
-            return Err(usage(
-                "which message? Its handle as `browse` prints it, or --group (-g) for the first of a group",
-            ));
-        }
-        (None, Some(name)) => {
+        (Some(name), _) | (None, Some(name)) if command.group.is_some() || is_short(name) => {
             let id = group_id(global, &context, &command.queue, Shelf::DeadLetter, name)?;
             (Shelf::DeadLetter, Wanted::Group(Filter::group(id)))
+        }
+        (Some(text), _) => match text.parse::<EntryHandle>() {
+            Ok(handle) => (handle.shelf(), Wanted::Handle(handle)),
+            Err(_) => {
+                let selected = select(global, &context, &filtered(&command.queue, text)).await?;
+                return print_entry(global, &command, &selected.desk.queue, selected.only()?, selected.now);
+            }
+        },
+        (None, _) => {
+            return Err(usage(
+                "which message? Its handle as `browse` prints it, a filter that only one matches, or --group (-g) for the first of a \
+                 group",
+            ));
         }
     };
     let desk = connect(global, &context, &command.queue).await?;
@@ -45,13 +49,29 @@ pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
             desk.queue
         )
     })?;
+    print_entry(global, &command, &desk.queue, found, now)
+}
+
+/// The entries of the dead-letter shelf that match.
+fn filtered(queue: &str, filter: &str) -> Which {
+    let (queue, filter) = (queue.to_owned(), vec![filter.to_owned()]);
+    Which { queue, filter, group: None, selecting: None, shelf: ShelfName::DeadLetter }
+}
+
+fn print_entry(
+    global: &Global,
+    command: &Show,
+    queue: &str,
+    found: &ViewEntry,
+    now: SystemTime,
+) -> Result<Exit> {
     if command.raw {
         std::io::stdout().write_all(found.entry.message.body())?;
     } else if global.json {
-        let line = ExportedEntry::new(&desk.queue, &found.entry, now).to_line()?;
+        let line = ExportedEntry::new(queue, &found.entry, now).to_line()?;
         print_json(&serde_json::from_str::<serde_json::Value>(&line)?)?;
     } else {
-        for line in description(&desk.queue, found, now) {
+        for line in description(queue, found, now) {
             print(&printable(&line));
         }
         if found.entry.message.body().len() > SHOWN {

@@ -108,6 +108,8 @@ pub(crate) async fn handles(cli: &Cli, queue: &str) {
         (&["browse", queue, &missing], "is not on the dead-letter shelf"),
         (&["plan", queue], "which messages?"),
         (&["show", queue], "--group (-g)"),
+        (&["show", queue, "error~stock"], "3 messages match, and one is meant"),
+        (&["show", queue, "id:order-9"], "0 of 5 messages match"),
     ] {
         let answer = cli.run(arguments).await;
         assert_eq!(answer.code, 2, "{arguments:?}: {}{}", answer.out, answer.err);

@@ -191,7 +191,9 @@ async fn the_task(shop: &Shop) {
     let listed = cli.json(&["browse", queue]).await;
     let handle = listed[0]["handle"].as_str().unwrap();
     let editor = r#"sed -i 's/"headers": {}/"headers": {"checked": true}/'"#;
-    let edited = cli.with("EDITOR", editor).run(&["edit", queue, handle, "--yes"]).await;
+    let by_id = format!("id:{}", listed[0]["properties"]["id"].as_str().expect("an id"));
+    assert!(cli.ok(&["show", queue, &by_id]).await.out.contains(handle), "the only one that matches");
+    let edited = cli.with("EDITOR", editor).run(&["edit", queue, &by_id, "--yes"]).await;
     assert_eq!(edited.code, 0, "{}\n{}", edited.out, edited.err);
     assert!(edited.out.contains("checked"), "{}", edited.out);
     service.handled(4).await;
@@ -236,7 +238,10 @@ async fn wrong_edits(cli: &Cli, queue: &str) {
         (&["error~stock", "--timeout", "3s", "--jq", "def f: f; f"], 1, "a loop in it that does not end"),
         (&["error~stock", "--jq", "."], 0, "changes 0 of 3"),
         (&["--jq", ".body = 1"], 2, "which messages?"),
-        (&["g1"], 2, "is not the handle of an entry"),
+        (&["error~stock"], 2, "3 messages match, and one is meant"),
+        (&["id:order-9"], 2, "0 of 5 messages match on the dead-letter shelf of"),
+        (&["dead-letter/00"], 2, "is not on the dead-letter shelf of"),
+        (&[], 2, "which message?"),
     ] {
         let answer = cli.run(&[&["edit", queue, "--yes"], arguments].concat()).await;
         assert_eq!(answer.code, code, "{arguments:?}: {}{}", answer.out, answer.err);
