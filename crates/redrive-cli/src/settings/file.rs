@@ -20,6 +20,8 @@ pub(crate) struct Config {
     /// Each context, or what is wrong with it: that concerns only who uses it.
     pub(crate) contexts: BTreeMap<String, Result<Context, String>>,
     pub(crate) path: PathBuf,
+    /// False if the file of the user does not exist.
+    exists: bool,
 }
 
 /// A broker, and what is known about its queues.
@@ -67,7 +69,9 @@ impl Config {
             None => (default_path()?, true),
         };
         let text = match std::fs::read_to_string(&path) {
-            Err(error) if is_default && error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) if is_default && error.kind() == ErrorKind::NotFound => {
+                return Ok(Self { path, ..Self::default() });
+            }
             text => text.with_context(|| format!("cannot read the configuration {}", path.display()))?,
         };
         Self::parse(&text, &path)
@@ -85,7 +89,10 @@ impl Config {
         let wrong = |error: &toml::de::Error| {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            format!("{}, line {line}: {}", path.display(), without_value(error.message()))
+            let is_secret =
+                text.lines().nth(line - 1).is_some_and(|line| line.trim_start().starts_with("secret"));
+            let example = if is_secret { SECRET_EXAMPLE } else { "" };
+            format!("{}, line {line}: {}{example}", path.display(), without_value(error.message()))
         };
         let File { default, contexts } = toml::from_str(text).map_err(|error| usage(wrong(&error)))?;
         let context = |name: String| {
@@ -98,7 +105,32 @@ impl Config {
             (name, context)
         };
         let contexts = contexts.into_keys().map(context).collect();
-        Ok(Self { default, contexts, path: path.to_owned() })
+        Ok(Self { default, contexts, path: path.to_owned(), exists: true })
+    }
+
+    /// Returns the names of the contexts; nothing if there are none.
+    fn known(&self) -> Option<String> {
+        let known: Vec<_> = self.contexts.keys().map(String::as_str).collect();
+        (!known.is_empty()).then(|| known.join(", "))
+    }
+
+    /// Returns the name of the default context.
+    ///
+    /// # Errors
+    ///
+    /// If there is none: says which contexts there are.
+    pub(crate) fn default_name(&self) -> Result<&str> {
+        self.default.as_deref().ok_or_else(|| {
+            let path = self.path.display();
+            usage(match self.known() {
+                Some(known) => format!(
+                    "no broker: pass --context NAME ({path} has {known}) or --broker URL, or set `default` in that file"
+                ),
+                None => format!(
+                    "no broker: pass --broker URL, set REDRIVE_BROKER, or name one in {path} and pass --context NAME"
+                ),
+            })
+        })
     }
 
     /// Returns a context.
@@ -110,17 +142,20 @@ impl Config {
         match self.contexts.get(name) {
             Some(Ok(context)) => Ok(context.clone()),
             Some(Err(why)) => Err(usage(format!("the context `{name}` cannot be used: {why}"))),
-            None => {
-                let known: Vec<_> = self.contexts.keys().map(String::as_str).collect();
-                Err(usage(format!(
-                    "no context `{name}` in {}: it has {}",
-                    self.path.display(),
-                    known.join(", ")
-                )))
+            None if !self.exists => {
+                Err(usage(format!("no context `{name}`: the file {} does not exist", self.path.display())))
             }
+            None => Err(usage(format!(
+                "no context `{name}` in {}: it has {}",
+                self.path.display(),
+                self.known().unwrap_or_else(|| "none".to_owned())
+            ))),
         }
     }
 }
+
+/// What follows an error in a `secret`.
+const SECRET_EXAMPLE: &str = ". For example: `secret = { file = \"/run/secrets/rabbitmq\" }`";
 
 /// Returns the message of an error without the value that is wrong: it may be a password that does not belong there.
 fn without_value(message: &str) -> String {
@@ -300,7 +335,23 @@ mod tests {
             let error = format!("{:#}", config.context("a").unwrap_err());
             assert!(error.contains("line 3") && error.contains("expected"), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
+            let is_secret = secret.starts_with("secret");
+            assert_eq!(error.contains("For example: `secret = { file ="), is_secret, "{error}");
         }
+    }
+
+    #[test]
+    fn a_context_that_nobody_named_is_answered_by_those_that_exist() {
+        let config =
+            parse("[contexts.prod]\nbroker = 'servicebus'\n[contexts.test]\nbroker = 'servicebus'\n");
+        let error = config.unwrap().default_name().unwrap_err().to_string();
+        assert!(error.contains("pass --context NAME (config.toml has prod, test)"), "{error}");
+        let nothing = Config { path: "config.toml".into(), ..Config::default() };
+        let error = nothing.context("shop").unwrap_err().to_string();
+        assert_eq!(error, "no context `shop`: the file config.toml does not exist");
+        assert!(nothing.default_name().unwrap_err().to_string().contains("pass --broker URL"));
+        let error = parse("").unwrap().context("shop").unwrap_err().to_string();
+        assert_eq!(error, "no context `shop` in config.toml: it has none");
     }
 
     #[test]

@@ -76,15 +76,13 @@ impl Global {
             return Ok(context);
         }
         let config = Config::read(self.config.clone())?;
-        let name = self.context.as_ref().or(config.default.as_ref()).ok_or_else(|| {
-            usage(format!(
-                "no broker: pass --broker URL, set REDRIVE_BROKER, or name one in {} and pass --context NAME",
-                config.path.display()
-            ))
-        })?;
+        let name = match &self.context {
+            Some(name) => name,
+            None => config.default_name()?,
+        };
         let context = config.context(name)?;
         let accept_low_delivery_limit = context.accept_low_delivery_limit || self.accept_low_delivery_limit;
-        Ok(Context { name: Some(name.clone()), accept_low_delivery_limit, ..context })
+        Ok(Context { name: Some(name.to_owned()), accept_low_delivery_limit, ..context })
     }
 
     /// Refuses to act if the command or the context is read-only.
