@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
@@ -10,7 +11,7 @@ use redrive::ops::{AuditAction, AuditCounts, AuditRecord, ExportLines, ExportedE
 
 use super::ask::counted;
 use crate::args::{Global, Import};
-use crate::desk::undo::import;
+use crate::desk::undo::{Importing, import};
 use crate::desk::{State, connect, operator, within};
 use crate::exit::{Exit, usage};
 use crate::output::{print, printable};
@@ -34,15 +35,7 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     let shelf = command.shelf.map(Shelf::from);
     let desk = connect(global, &context, &command.queue).await?;
     let importing = within(global.timeout, import(&state, &desk, shelf, entries)).await?;
-    print(&printable(&format!(
-        "{} messages in {}; {} were not put back before",
-        importing.all,
-        command.file.display(),
-        importing.new
-    )));
-    if importing.on_shelf > 0 {
-        print(&format!("{} are on the shelf already, and are left out", importing.on_shelf));
-    }
+    print(&printable(&found(&importing, &command.file)));
     if importing.uncertain > 0 {
         print(&format!(
             "{} were being put back when a process died: look whether they are there",
@@ -73,4 +66,17 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
         Some(error) => Err(error.context("the rest was not put back: the same command goes on with it")),
         None => Ok(Exit::Ok),
     }
+}
+
+/// Returns how many messages the file has, and why some of them are left out.
+fn found(importing: &Importing, file: &Path) -> String {
+    let mut text =
+        format!("{} messages in {}: {} to put back", importing.all, file.display(), importing.left());
+    let before = importing.all - importing.new - importing.uncertain;
+    for (count, why) in [(before, "were put back before"), (importing.on_shelf, "are on the shelf already")] {
+        if count > 0 {
+            text = format!("{text}, {count} {why}");
+        }
+    }
+    text
 }

@@ -52,7 +52,7 @@ pub(crate) async fn where_says(cli: &Cli, queue: &str) {
         (
             "if .id == \"order-1\" then error(.id) else .properties.id == \"order-2\" end",
             0,
-            "--where failed for 1 messages",
+            "--where failed for 1 message, which is left out",
         ),
         ("env | has(\"REDRIVE_BROKER\") or has(\"PATH\") | not", 0, ""),
         ("def f: f; f", 1, "--where"),

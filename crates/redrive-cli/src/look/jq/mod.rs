@@ -52,9 +52,11 @@ impl Matching {
                 "--where fails for every message that it looks at, {all}; the first: {handle}: {why}"
             )));
         }
-        Ok(Some(format!(
-            "--where failed for {failed} messages, which are left out; the first: {handle}: {why}"
-        )))
+        let left_out = match failed {
+            1 => "1 message, which is left out".to_owned(),
+            _ => format!("{failed} messages, which are left out"),
+        };
+        Ok(Some(format!("--where failed for {left_out}; the first: {handle}: {why}")))
     }
 
     fn add(&mut self, handle: &EntryHandle, answer: &str) {
