@@ -56,9 +56,9 @@ pub(crate) struct EndSignals {
 }
 
 #[cfg(unix)]
-pub(crate) type Interrupts = tokio::signal::unix::Signal;
+type Interrupts = tokio::signal::unix::Signal;
 #[cfg(windows)]
-pub(crate) type Interrupts = tokio::signal::windows::CtrlC;
+type Interrupts = tokio::signal::windows::CtrlC;
 
 impl EndSignals {
     pub(crate) fn listen() -> anyhow::Result<Self> {
@@ -82,8 +82,7 @@ impl EndSignals {
     }
 }
 
-/// Ctrl-C alone: each is heard from this call on.
-pub(crate) fn interrupts() -> anyhow::Result<Interrupts> {
+fn interrupts() -> anyhow::Result<Interrupts> {
     #[cfg(unix)]
     let interrupts = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt());
     #[cfg(windows)]

@@ -13,7 +13,7 @@ use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
 use crate::desk::outcome::{advice, is_complete};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
-use crate::exit::{Exit, interrupts, usage};
+use crate::exit::{EndSignals, Exit, usage};
 use crate::output::{print, print_json, printable};
 
 const TICK: Duration = Duration::from_millis(200);
@@ -61,7 +61,7 @@ pub(super) fn say_undo(desk: &Desk, plan: &Plan, finished: &FinishedRun) {
     }
 }
 
-/// Runs it, with its progress on stderr. The first Ctrl-C ends it after its step, the second at once. A run that the canary pauses
+/// Runs it, with its progress on stderr. The first Ctrl-C or SIGTERM ends it after its step, the second at once. A run that the canary pauses
 /// waits for `redrive runs resume` from another terminal; without a terminal it ends.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     let control = begun.control();
     let id = begun.id().to_owned();
     let bar = bar(control.progress().report.entries)?;
-    let mut interrupts = interrupts()?;
+    let mut signals = EndSignals::listen()?;
     let watching = async {
         let (mut interrupted, mut told, mut held) = (false, false, 0);
         let mut tick = tokio::time::interval(TICK);
@@ -99,7 +99,7 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                         told = false;
                     }
                 }
-                _ = interrupts.recv() => {
+                () = signals.next() => {
                     if interrupted {
                         // The journal says what is done.
                         bar.finish_and_clear();

@@ -135,6 +135,7 @@ mod memory {
         looking_changes_nothing: looking::looking,
         a_run_is_controlled_from_another_process: running::control,
         a_run_that_achieved_nothing_does_not_read_as_success: running::does_not_read_as_success,
+        a_run_that_is_told_to_end_ends_after_its_step: running::told_to_end,
         the_service_says_which_queues_it_has: looking::queues,
     }
 }

@@ -90,6 +90,27 @@ pub(crate) async fn control(shop: &Shop) {
     shop.tidy_up().await;
 }
 
+/// The process of a run that waits is told to end, as a machine that shuts down does it: the run ends as by Ctrl-C.
+#[cfg(unix)]
+pub(crate) async fn told_to_end(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let options = ["--all", "--yes", "--canary", "1", "--canary-wait", "1h", "--ignore-work-queue"];
+    let mut run = cli.command(&[&["redrive", &*shop.queue][..], &options].concat()).spawn().expect("it runs");
+    while cli.json(&["runs", "list"]).await[0]["done"] != 1 {
+        assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
+    }
+    let process = run.id().expect("it runs").to_string();
+    let told = std::process::Command::new("kill").args(["-TERM", &process]).status();
+    assert!(told.expect("kill runs").success());
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
+    assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));
+    let listed = cli.ok(&["runs", "list"]).await;
+    assert!(listed.out.contains("aborted by a person"), "{}", listed.out);
+    shop.has_shelved(4).await;
+    shop.tidy_up().await;
+}
+
 /// Nobody consumes, and nobody looks at a progress bar.
 pub(crate) async fn waits(shop: &Shop) {
     shop.fail().await;
