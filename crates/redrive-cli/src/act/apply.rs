@@ -11,7 +11,7 @@ use redrive::ops::{
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
-use crate::desk::outcome::{advice, is_complete};
+use crate::desk::outcome::{advice, is_complete, resume_command};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{EndSignals, Exit, usage};
 use crate::output::{print, print_json, printable};
@@ -169,7 +169,7 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
         }
     }
     if let Some(reason) = &finished.stopped {
-        eprintln!("{}", advice(reason, &finished.id, report));
+        eprintln!("{}", advice(reason, &resume_command(&finished.id), report));
     }
     let is_complete = finished.stopped.is_none() && is_complete(report);
     Ok(if is_complete { Exit::Ok } else { Exit::Incomplete })

@@ -32,9 +32,8 @@ pub(crate) fn words(stopped: Option<&StopReason>, report: &RunReport) -> String 
     }
 }
 
-/// Returns why a run ended early, and what to do next.
-pub(crate) fn advice(stopped: &StopReason, run: &str, report: &RunReport) -> String {
-    let resume = format!("`redrive runs resume {run}`");
+/// Returns why a run ended early, and what to do next. `resume` is what resumes it: a command or a button.
+pub(crate) fn advice(stopped: &StopReason, resume: &str, report: &RunReport) -> String {
     match (stopped, report.left) {
         (StopReason::Aborted, _) => "aborted: another plan takes the rest".to_owned(),
         (StopReason::SameFailure, 0) => format!("stopped: {stopped}. Its cause is still there"),
@@ -47,6 +46,11 @@ pub(crate) fn advice(stopped: &StopReason, run: &str, report: &RunReport) -> Str
         }
         _ => format!("stopped: {stopped}. {resume} goes on"),
     }
+}
+
+/// Returns the command that resumes a run.
+pub(crate) fn resume_command(run: &str) -> String {
+    format!("`redrive runs resume {run}`")
 }
 
 fn counts(report: &RunReport) -> String {
@@ -97,9 +101,9 @@ mod tests {
         assert_eq!(words(None, &gone), "over: 1 came back, 2 had vanished");
         let aborted = report(&[EntryState::Done, EntryState::NotTried], Fate::Done);
         assert_eq!(words(Some(&StopReason::Aborted), &aborted), "aborted by a person");
-        let nothing_left = advice(&StopReason::SameFailure, "r1", &back);
+        let nothing_left = advice(&StopReason::SameFailure, &resume_command("r1"), &back);
         assert_eq!(nothing_left, "stopped: the same failure came back. Its cause is still there");
-        let some_left = advice(&StopReason::SameFailure, "r1", &aborted);
+        let some_left = advice(&StopReason::SameFailure, &resume_command("r1"), &aborted);
         assert!(some_left.ends_with("repair it, then `redrive runs resume r1` goes on"), "{some_left}");
         assert!(is_complete(&done) && !is_complete(&back) && !is_complete(&gone) && !is_complete(&aborted));
     }

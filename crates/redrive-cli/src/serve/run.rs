@@ -62,7 +62,7 @@ impl Now {
             None if is_running => "goes on in another process of this machine".to_owned(),
             None => "was killed: it can be resumed".to_owned(),
             Some(None) => "the run is over".to_owned(),
-            Some(Some(reason)) => advice(reason, id, &report),
+            Some(Some(reason)) => advice(reason, "Resume", &report),
         };
         Ok(Self { replay, report, rate: None, activity, is_running, is_paused: false })
     }
@@ -210,9 +210,7 @@ pub(super) async fn control(
             None
         }
         ("resume", _) if !now.is_running && has_nothing_left(&now.replay, &now.report) => {
-            return Err(
-                usage("nothing is left to do in this run: what came back is on the shelf again").into()
-            );
+            return Err(usage("nothing is left to do in this run").into());
         }
         ("resume", _) if !now.is_running => {
             web.resume(asked.id.clone(), by).await?;

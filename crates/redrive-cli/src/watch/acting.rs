@@ -8,7 +8,7 @@ use super::text::lines_of;
 use crate::act::apply::{activity, not_simply_done};
 use crate::act::plan;
 use crate::desk::SavedPlan;
-use crate::desk::outcome::advice;
+use crate::desk::outcome::{advice, resume_command};
 use crate::desk::plan::needs_count;
 
 /// Messages a second, from which `+` and `-` choose.
@@ -164,7 +164,7 @@ impl RunView {
         match &self.ended {
             Some(Ok(run)) => {
                 lines.push(match &run.stopped {
-                    Some(reason) => advice(reason, &run.id, &run.report),
+                    Some(reason) => advice(reason, &resume_command(&run.id), &run.report),
                     None => "the run is over".to_owned(),
                 });
             }
