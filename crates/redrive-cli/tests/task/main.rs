@@ -159,6 +159,8 @@ async fn the_task(shop: &Shop) {
         "{}",
         shown.out
     );
+    let by_name = cli.ok(&["show", queue, "g1"]).await;
+    assert!(by_name.out.contains("no answer from the stock"), "a name is no filter: {}", by_name.out);
     // The message asks for a red terminal, and does not get it.
     assert!(!shown.out.contains('\u{1b}'), "{:?}", shown.out);
 
