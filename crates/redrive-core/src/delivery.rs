@@ -278,7 +278,7 @@ impl Delivery {
     /// Returns when the publisher's expiration ends; `None` if the publisher set none. It covers all copies, and time spent in
     /// redrive's own waits counts.
     ///
-    /// If the broker tells when it [put the message into its queue](Self::enqueued_at), the expiration is counted from then.
+    /// If the broker tells when it [put the message into its queue](Self::with_enqueued_at), the expiration is counted from then.
     /// Otherwise it is counted from the publisher's `timestamp`, if there is one that is not later than the first delivery (to
     /// the end of its second, because AMQP 0-9-1 tells no more); else from the first delivery, so that the time that the message
     /// spent in its queue before is not counted. An operator's redrive restarts it.

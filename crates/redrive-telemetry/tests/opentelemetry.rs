@@ -93,7 +93,7 @@ async fn a_story_of_attempts_and_a_redrive_is_one_connected_picture() {
             spans.iter().filter(|span| span.parent_span_id == attempt.span_context.span_id()).collect();
         assert_eq!(settled.len(), 1, "one settlement for each");
         assert_eq!(settled[0].span_kind, SpanKind::Client);
-        let names = ["reschedule orders", "reschedule orders", "move orders", "complete orders"];
+        let names = ["reschedule orders", "reschedule orders", "shelve orders", "complete orders"];
         assert_eq!(settled[0].name, names[index]);
     }
     let of = |index: usize| attributes(attempts[index]);

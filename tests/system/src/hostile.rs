@@ -74,11 +74,17 @@ pub fn wrong_types() -> Vec<Hostile> {
     names::ALL.iter().copied().chain(of_the_broker).flat_map(of).collect()
 }
 
-/// Whether no count can be read from the header of this message, one of [`wrong_types`].
+/// Whether a count, or a packed history, cannot be read from the header of this message, one of [`wrong_types`].
 #[must_use]
-pub fn is_unreadable_count(id: &str) -> bool {
+pub fn is_unreadable(id: &str) -> bool {
     let counts = [names::ATTEMPT, names::REDRIVES].iter().any(|name| id.contains(name));
-    counts && !id.ends_with("-highest")
+    counts && !id.ends_with("-highest") || id.contains(names::STORY)
+}
+
+/// Whether the message, one of [`wrong_types`], says that it expired: a negative number is a time before 1970.
+#[must_use]
+pub fn claims_to_be_expired(id: &str) -> bool {
+    id.ends_with(&format!("{}-negative", names::DEADLINE))
 }
 
 /// Whether the message, one of [`wrong_types`], says of itself that it was handed out more often than any is allowed.

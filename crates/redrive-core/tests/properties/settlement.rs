@@ -74,7 +74,8 @@ fn foreign(message: &Message) -> Vec<(&str, &Value)> {
 }
 
 fn own_bytes(headers: &Headers) -> usize {
-    let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX));
+    // What could not be unpacked is carried whole: it is no addition.
+    let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX) && *name != names::STORY);
     own.map(|(name, value)| 1 + name.len() + value.encoded_len()).sum()
 }
 
