@@ -24,7 +24,7 @@ fn settings(environment: Environment) -> Result<Settings, ConfigError> {
 
 fn environment() -> Environment {
     let separated = Environment::with_prefix("SHOP").separator("__");
-    // The one key with a list: `SHOP__ORDERS__PERMANENT_PATTERNS=no such item,invalid format`.
+    // The one key whose value must be a list: `SHOP__ORDERS__PERMANENT_PATTERNS=no such item,invalid format`.
     separated.try_parsing(true).list_separator(",").with_list_parse_key("orders.permanent_patterns")
 }
 
@@ -119,6 +119,18 @@ mod tests {
             let shown = format!("{options:?}");
             assert_eq!((options.concurrency, options.max_wait_time), (5, Some(secs(5))), "{shown}");
             assert!(shown.contains("1.5s") && shown.contains("conflict"), "{shown}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn waits_may_be_a_variable() -> Result<(), BoxError> {
+        for (waits, expected) in [("1,5s, 1m", "attempts: Some(4)"), ("5", "attempts: Some(2)")] {
+            let environment = variables([("SHOP__ORDERS__RETRY__WAITS", waits)]);
+            let Settings { orders } = Config::builder().add_source(environment).build()?.try_deserialize()?;
+            let shown =
+                format!("{:?}", Consumer::new(MemoryBroker::new().transport("orders")).configured(orders));
+            assert!(shown.contains(expected), "{shown}");
         }
         Ok(())
     }

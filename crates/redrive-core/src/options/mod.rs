@@ -119,6 +119,13 @@ impl ConsumerOptions {
     }
 }
 
+/// The options of an empty section.
+impl Default for ConsumerOptions {
+    fn default() -> Self {
+        Self::try_from(Section::default()).expect("every key has a default")
+    }
+}
+
 impl TryFrom<Section> for ConsumerOptions {
     type Error = OptionsError;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::OptionsError;
 use super::section::section;
-use super::values::{Named, Number, OneOf, Wait};
+use super::values::{Named, Number, OneOf, Wait, Waits};
 use crate::retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, RetryPolicy};
 
 section! {
@@ -17,7 +17,7 @@ section! {
         cap: Wait = "Cap",
         deadline: Wait = "Deadline",
         jitter: OneOf<Jitter> = "Jitter",
-        waits: Vec<Wait> = "Waits",
+        waits: Waits = "Waits",
     }
 }
 
@@ -112,8 +112,7 @@ impl Retry {
                 ),
             ));
         }
-        let waits: Vec<Duration> =
-            self.waits.unwrap_or_default().into_iter().map(|Wait(wait)| wait).collect();
+        let Waits(waits) = self.waits.unwrap_or_default();
         let makes = waits.len() + 1;
         match attempts {
             Some(attempts) if usize::try_from(attempts) != Ok(makes) => Err(OptionsError::at(

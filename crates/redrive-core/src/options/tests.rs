@@ -86,6 +86,11 @@ fn every_policy_can_be_named() {
     };
     assert_eq!(schedule(&json!([1, "10s", 60])), (vec![secs(1), secs(10), secs(60)], Some(4)));
     assert_eq!(schedule(&json!([])), (vec![], Some(1)));
+    // As variables of the environment have them.
+    assert_eq!(schedule(&json!("1, 10s,1m 30s")), (vec![secs(1), secs(10), secs(90)], Some(4)));
+    for one in [json!("5"), json!(5), json!(5.0), json!("5s")] {
+        assert_eq!(schedule(&one), (vec![secs(5)], Some(2)), "{one}");
+    }
 }
 
 #[test]
@@ -168,6 +173,8 @@ fn what_cannot_be_read_is_refused_at_its_path() {
             "one of `Exponential`, `Fibonacci`, `Linear`, `Fixed`",
         ),
         (json!({ "Retry": { "Waits": [1, "x"] } }), "Retry.Waits[1]", "`x` is not a time"),
+        (json!({ "Retry": { "Waits": "1, x" } }), "Retry.Waits", "`x` is not a time"),
+        (json!({ "Retry": { "Waits": true } }), "Retry.Waits", "a text with commas"),
         (json!({ "Retry": { "Factor": "inf" } }), "Retry.Factor", "`inf` is not a number"),
         (json!({ "retry": { "factor": "x" } }), "retry.factor", "`x` is not a number"),
         (json!({ "Retry": { "Wait": 1 } }), "Retry", "unknown field `Wait`, expected one of `Policy`"),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{self, Visitor};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::section::is_same;
@@ -17,6 +17,10 @@ pub(super) struct Count(pub(super) u32);
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "Scalar")]
 pub(super) struct Wait(pub(super) Duration);
+
+/// Times: a list, or a text with commas between them.
+#[derive(Debug, Default)]
+pub(super) struct Waits(pub(super) Vec<Duration>);
 
 /// Any number.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -92,6 +96,16 @@ impl TryFrom<Scalar> for Wait {
         wait.map(Self).ok_or_else(|| {
             read.is_no("a time: give seconds as a number, or a text such as `30s` or `1m 30s`")
         })
+    }
+}
+
+impl TryFrom<Scalar> for Waits {
+    type Error = String;
+
+    fn try_from(read: Scalar) -> Result<Self, String> {
+        let Scalar::Text(text) = read else { return Ok(Self(vec![Wait::try_from(read)?.0])) };
+        let waits = text.split(',').map(|text| Wait::try_from(Scalar::of_text(text)));
+        waits.map(|wait| wait.map(|Wait(wait)| wait)).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -179,5 +193,51 @@ impl<'de> Deserialize<'de> for Scalar {
         }
 
         deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Waits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WaitsVisitor;
+
+        impl WaitsVisitor {
+            fn of<E: de::Error>(scalar: Scalar) -> Result<Waits, E> {
+                Waits::try_from(scalar).map_err(E::custom)
+            }
+        }
+
+        impl<'de> Visitor<'de> for WaitsVisitor {
+            type Value = Waits;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("times: a list, or a text with commas between them")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Waits, A::Error> {
+                let mut waits = Vec::new();
+                while let Some(Wait(wait)) = list.next_element()? {
+                    waits.push(wait);
+                }
+                Ok(Waits(waits))
+            }
+
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Waits, E> {
+                Self::of(Scalar::Whole(seconds))
+            }
+
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Waits, E> {
+                Self::of(u64::try_from(seconds).map_or(Scalar::Number(seconds as f64), Scalar::Whole))
+            }
+
+            fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<Waits, E> {
+                Self::of(Scalar::Number(seconds))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Waits, E> {
+                Self::of(Scalar::of_text(text))
+            }
+        }
+
+        deserializer.deserialize_any(WaitsVisitor)
     }
 }
