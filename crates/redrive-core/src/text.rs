@@ -1,6 +1,7 @@
 //! Small pure helpers on text.
 
 use std::borrow::Cow;
+use std::error::Error;
 
 /// Cuts the text to at most `max` bytes, on a character boundary; `…` marks the cut.
 pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
@@ -16,6 +17,21 @@ pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
         return Cow::Borrowed("");
     }
     Cow::Owned(format!("{}{MARK}", &text[..end]))
+}
+
+/// Returns what an error says, and what each of its causes says unless that was said above. It is the `Debug` of errors that end a
+/// `main`: a person reads it.
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}\n  caused by: {text}");
+        }
+        cause = error.source();
+    }
+    said
 }
 
 /// Hashes with FNV-1a, 64 bits: the result is the same on every machine and in every version, which the standard library does not

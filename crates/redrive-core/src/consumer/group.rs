@@ -114,7 +114,7 @@ impl std::fmt::Debug for Consumers {
 }
 
 /// One of several consumers ended with an error, and the others were stopped.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}; the consumers beside it were stopped")]
 #[non_exhaustive]
 pub struct ConsumersError {
@@ -123,6 +123,13 @@ pub struct ConsumersError {
     pub error: ConsumerError,
     /// The queues and reports of the consumers that ended in order.
     pub reports: Vec<(String, Report)>,
+}
+
+/// As `main` shows it: the message, and its causes.
+impl std::fmt::Debug for ConsumersError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&crate::text::with_causes(self))
+    }
 }
 
 /// Watches several consumers, and stops, pauses and resumes them.

@@ -1,8 +1,10 @@
 //! What a consumer did, and why it ended.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disposition::Disposition;
+use crate::text::with_causes;
 use crate::transport::TransportError;
 
 /// Counts how the deliveries of a consumer ended, from its start to its end.
@@ -89,8 +91,8 @@ impl Counters {
     }
 }
 
-/// Why a consumer did not start, or ended without being asked to.
-#[derive(Debug, thiserror::Error)]
+/// Why a consumer did not start, or ended without being asked to. `Debug` shows it as `main` should: the message, and its causes.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumerError {
     /// The broker cannot honour the configuration. No message was taken.
@@ -137,9 +139,31 @@ pub enum ConsumerError {
     },
 }
 
+impl fmt::Debug for ConsumerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&with_causes(self))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::TransportErrorKind;
+
+    #[test]
+    fn what_a_main_shows_is_told_once() {
+        let broker = std::io::Error::other("ACCESS_REFUSED");
+        let error = TransportError::new(TransportErrorKind::Unauthorized, "the broker says ACCESS_REFUSED");
+        let error = error.with_source(broker);
+        let shown = "the broker says ACCESS_REFUSED (Unauthorized)";
+        assert_eq!(format!("{error:?}"), shown);
+        let error = ConsumerError::Start { queue: "orders".to_owned(), error };
+        let shown = "the consumer of queue `orders` did not start: the broker says ACCESS_REFUSED";
+        assert_eq!(format!("{error:?}"), shown);
+        let lost = TransportError::new(TransportErrorKind::Unreachable, "no connection to `orders`");
+        let lost = lost.with_source(std::io::Error::other("timed out"));
+        assert_eq!(format!("{lost:?}"), "no connection to `orders` (Unreachable)\n  caused by: timed out");
+    }
 
     #[test]
     fn the_error_of_a_layer_is_told_without_its_secrets() {

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::text::with_causes;
+
 /// Why a transport was not opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -29,7 +31,7 @@ impl OpenError {
 }
 
 /// An error of a transport: what was tried, on what, and what to do next. Never contains a password. Clones share the source.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TransportError {
     kind: TransportErrorKind,
     message: String,
@@ -75,6 +77,15 @@ impl TransportError {
     #[must_use]
     pub fn kind(&self) -> TransportErrorKind {
         self.kind
+    }
+}
+
+/// As `main` shows it: the message, the kind, and the causes.
+impl fmt::Debug for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = with_causes(self);
+        let causes = said.strip_prefix(&*self.message).unwrap_or_default();
+        write!(f, "{} ({:?}){causes}", self.message, self.kind)
     }
 }
 
