@@ -128,7 +128,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Transient => f.write_str("a transient error"),
-            Self::Throttled => f.write_str("a throttled error"),
+            Self::Throttled => f.write_str("a throttled error that asks for no longer wait"),
             Self::Panic => f.write_str("a panic"),
             Self::Permanent => f.write_str("a permanent error"),
             Self::Rejected => f.write_str("an argument that cannot be extracted"),
