@@ -12,6 +12,14 @@ pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) 
     } else {
         "the user and the password in the URL, or REDRIVE_AMQP_USER and REDRIVE_AMQP_PASSWORD"
     };
+    if let ErrorKind::ParsingError(_) = error.kind() {
+        // How the client library failed to read the answer helps nobody.
+        let message = format!(
+            "what answers at {shown} does not speak AMQP 0-9-1: is the port right? RabbitMQ listens on 5672, with TLS on 5671; \
+             15672 is its management API"
+        );
+        return TransportError::new(TransportErrorKind::Unreachable, message);
+    }
     let (kind, message) = match refusal(&error) {
         Some((403, text)) => (
             TransportErrorKind::Unauthorized,

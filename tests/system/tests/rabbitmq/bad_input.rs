@@ -9,7 +9,8 @@ use redrive::{BoxError, Consumer, DeadLetterBackoff, secs};
 use redrive_brokers::{Proxy, broker};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, QueueType, Version, on_both_versions, within};
-use tokio::net::TcpSocket;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket};
 
 on_both_versions!(300; a_wrong_password, an_unknown_virtual_host, tls_where_there_is_none);
 
@@ -52,6 +53,27 @@ async fn a_broker_that_takes_connections_and_says_nothing() {
     let options = any().options("orders").connect_timeout(secs(1));
     let says = refusal(options, &format!("amqp://alice:{SECRET}@{}/", proxy.addr()), usual()).await;
     says_all(&says, &["does not answer within 1s", &proxy.addr().to_string(), "is it running"]);
+}
+
+#[tokio::test]
+async fn a_port_of_something_else() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answers = async {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            // Until the client has read it: closed with unread bytes, the answer would be lost.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    };
+    let url = format!("amqp://alice:{SECRET}@{address}/");
+    let says = tokio::select! {
+        says = refusal(any().options("orders"), &url, usual()) => says,
+        () = answers => unreachable!("it answers for ever"),
+    };
+    says_all(&says, &[&format!("what answers at amqp://{address}"), "does not speak AMQP", "5672"]);
+    assert!(!says.contains("Parser"), "{says}");
 }
 
 #[tokio::test]
