@@ -16,6 +16,8 @@ use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{EndSignals, Exit, usage};
 use crate::output::{print, print_json, printable};
 
+/// How many entries that are not done are listed.
+const SHOWN: usize = 5;
 const TICK: Duration = Duration::from_millis(200);
 /// Number of ticks in which a run must wait for the work queue before it is said.
 const TOLD_AFTER: u32 = 10;
@@ -164,8 +166,11 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
     let report = &finished.report;
     told(global, &finished.id, report, finished.stopped.as_ref())?;
     if !global.json {
-        for (entry, state) in finished.not_done.iter().take(5) {
-            print(&printable(&format!("  {}: {state:?}", entry.handle)));
+        for (entry, state) in finished.not_done.iter().take(SHOWN) {
+            print(&printable(&format!("  {} {state}", entry.handle)));
+        }
+        if let Some(more @ 1..) = finished.not_done.len().checked_sub(SHOWN) {
+            print(&format!("  and {more} more"));
         }
     }
     if let Some(reason) = &finished.stopped {

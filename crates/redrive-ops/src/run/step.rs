@@ -153,6 +153,20 @@ impl EntryState {
     }
 }
 
+impl fmt::Display for EntryState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTried => f.write_str("had no turn"),
+            Self::Done => f.write_str("done"),
+            Self::Gone => f.write_str("left the shelf while the process died"),
+            Self::NotFound => f.write_str("had vanished before"),
+            Self::Changed => f.write_str("was changed since the plan, and not touched"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+            Self::Uncertain(why) => write!(f, "is on the shelf, and perhaps in its new place as well: {why}"),
+        }
+    }
+}
+
 /// What became of a message that was redriven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
