@@ -226,6 +226,11 @@ impl<S, T: Clone + Send + Sync + 'static> OptionalFromDelivery<S> for Extension<
 pub struct Header<T>(pub T);
 
 /// A header with its name and its type; for [`Header`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say which header it is read from",
+    label = "not the type of a header",
+    note = "write a type of your own for the header, and implement `TypedHeader` for it: `NAME` and `read`"
+)]
 pub trait TypedHeader: Sized {
     /// The name of the header on the message.
     const NAME: &'static str;
