@@ -25,8 +25,9 @@ pub(super) enum Seen {
 
 pub(super) async fn run(task: Task, seen: Seen) -> Result<()> {
     let tracing = (seen == Seen::Traces).then(trace).transpose()?;
-    let transport =
-        RabbitMq::options(&task.queue).queue_type(queue_type(task.queue_type)).connect(&task.url).await?;
+    // The queues were declared and filled some seconds ago, and no broker is killed.
+    let options = RabbitMq::options(&task.queue).new_queue_wait(secs(0));
+    let transport = options.queue_type(queue_type(task.queue_type)).connect(&task.url).await?;
     let tally = Arc::new(Tally::new(task.count));
     let concurrency = usize::from(task.prefetch);
     let (handled, settled, done) = (Arc::clone(&tally), Arc::clone(&tally), Arc::clone(&tally));
