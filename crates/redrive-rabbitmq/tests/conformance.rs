@@ -405,6 +405,7 @@ mod emulator {
     mod closing;
     mod hour;
     mod interruptions;
+    mod late_confirms;
     mod modes;
     mod preflight;
     mod publishing;

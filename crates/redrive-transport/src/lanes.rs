@@ -79,6 +79,15 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
 
     /// Returns the next batch of a lane. If it is empty, the lane has ended: no item waits, or too few for a lane beside another.
     pub fn next(&mut self, key: &K) -> Vec<T> {
+        self.next_up_to(self.limits.items, key)
+    }
+
+    /// Like [`next`](Self::next), with one item at most: for a key whose items probably get no answer.
+    pub fn next_one(&mut self, key: &K) -> Vec<T> {
+        self.next_up_to(1, key)
+    }
+
+    fn next_up_to(&mut self, most: usize, key: &K) -> Vec<T> {
         let Some(state) = self.by_key.get_mut(key) else { return Vec::new() };
         let (mut batch, mut size) = (Vec::new(), 0);
         if state.running > 1 && !state.justifies_lane(&self.limits) {
@@ -87,7 +96,7 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
         }
         while let Some(&(bytes, _)) = state.waiting.front() {
             // A large item gets its own batch: the broker may refuse it, and with it the whole batch.
-            if batch.len() == self.limits.items || (!batch.is_empty() && size + bytes > self.limits.bytes) {
+            if batch.len() == most || (!batch.is_empty() && size + bytes > self.limits.bytes) {
                 break;
             }
             size += bytes;
@@ -167,6 +176,19 @@ mod tests {
             let _ = lanes.push(&"a", bytes, item);
         }
         assert_eq!([lanes.next(&"a"), lanes.next(&"a"), lanes.next(&"a")], [[1], [2], [3]]);
+    }
+
+    #[test]
+    fn one_item_leaves_the_others_to_the_next_batch() {
+        let mut lanes = lanes();
+        for item in 0..3 {
+            let _ = lanes.push(&"a", 10, item);
+        }
+        assert_eq!(lanes.next_one(&"a"), [0]);
+        assert_eq!(lanes.next(&"a"), [1, 2]);
+        assert!(lanes.next_one(&"a").is_empty());
+        assert!(lanes.next_one(&"a").is_empty());
+        assert!(lanes.is_empty());
     }
 
     #[test]

@@ -14,6 +14,6 @@ mod pool;
 mod publisher;
 mod store;
 
-pub(crate) use pool::{AlarmTime, PublishPool};
+pub(crate) use pool::{Caller, PublishPool};
 pub(crate) use publisher::RoutePublisher;
 pub(crate) use store::CopyStore;

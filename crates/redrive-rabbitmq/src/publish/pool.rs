@@ -1,5 +1,6 @@
 //! Publishes messages in batches: mandatory and confirmed.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ pub(crate) struct PublishPool {
 struct Shared {
     channels: ChannelPool,
     waiting: Mutex<Lanes<Route, Job>>,
+    /// Routes on which a consumer's copy got no answer in time, and none was answered since. Their copies are published one by one: a
+    /// broker that stands still may store every try.
+    late: Mutex<HashSet<Route>>,
     confirm_timeout: Duration,
 }
 
@@ -41,20 +45,20 @@ struct Job {
     answer: oneshot::Sender<Result<Answer, TransportError>>,
 }
 
-/// Whether time in which the broker accepts no messages counts towards the confirm timeout.
+/// Who publishes a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AlarmTime {
-    /// For a consumer's copy: if it were given up during an alarm, the retry would store it a second time after the alarm. Meanwhile
-    /// its original is safe.
-    DoesNotCount,
-    /// For a caller that waits for the answer.
-    Counts,
+pub(crate) enum Caller {
+    /// Publishes the copy of a message that stays in flight, and tries again until the copy is stored: each try may store one more.
+    /// So the time of an alarm does not count towards the confirm timeout.
+    Consumer,
+    /// Waits for one answer.
+    Other,
 }
 
 impl PublishPool {
     pub(crate) fn new(channels: ChannelPool, confirm_timeout: Duration) -> Self {
-        let waiting = Mutex::new(Lanes::new(LIMITS));
-        Self { shared: Arc::new(Shared { channels, waiting, confirm_timeout }) }
+        let (waiting, late) = (Mutex::new(Lanes::new(LIMITS)), Mutex::default());
+        Self { shared: Arc::new(Shared { channels, waiting, late, confirm_timeout }) }
     }
 
     pub(crate) fn connection(&self) -> &ReconnectingConnection {
@@ -76,7 +80,7 @@ impl PublishPool {
         route: &Route,
         message: Message,
         form: Form,
-        alarm_time: AlarmTime,
+        caller: Caller,
     ) -> Result<Answer, TransportError> {
         let shared = &self.shared;
         convert::check_short(&route.exchange, "the name of an exchange")?;
@@ -89,12 +93,17 @@ impl PublishPool {
             tokio::spawn(carry_all(Arc::clone(shared), route.clone()));
         }
         // Always polled, so that `is_blocked` also answers messages that wait behind a batch.
-        let blocked = || shared.is_blocked() && alarm_time == AlarmTime::DoesNotCount;
+        let blocked = || shared.is_blocked() && caller == Caller::Consumer;
         match within_unblocked(shared.confirm_timeout, blocked, answered).await {
             Some(Ok(answer)) => answer,
             // The task panicked, or its runtime ended.
             Some(Err(_)) => Err(not_stored(format!("the copy for `{route}` got no answer"))),
-            None => Err(shared.too_late(route)),
+            None => {
+                if caller == Caller::Consumer {
+                    shared.late().insert(route.clone());
+                }
+                Err(shared.too_late(route))
+            }
         }
     }
 }
@@ -107,7 +116,8 @@ async fn carry_all(shared: Arc<Shared>, route: Route) {
         // that are about to run: a batch of one takes as long as a batch of many.
         let permit = shared.channels.permit().await;
         tokio::task::yield_now().await;
-        let jobs = shared.waiting().next(&route);
+        let late = shared.late().contains(&route);
+        let jobs = if late { shared.waiting().next_one(&route) } else { shared.waiting().next(&route) };
         if jobs.is_empty() {
             lane.ended = true;
             return;
@@ -175,6 +185,7 @@ impl Shared {
         let publishing = batch.publish(route, jobs.iter().map(|job| &job.message));
         match within_unblocked(self.confirm_timeout, || connection.is_blocked(), publishing).await {
             Some(Ok(answers)) => {
+                self.late().remove(route);
                 if answers.contains(&Answer::Refused) {
                     self.channels.put_back_refused(channel);
                 } else {
@@ -195,6 +206,10 @@ impl Shared {
 
     fn waiting(&self) -> MutexGuard<'_, Lanes<Route, Job>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn late(&self) -> MutexGuard<'_, HashSet<Route>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true while the broker accepts no messages. Messages that wait for a channel are then refused, like new ones: the
@@ -291,7 +306,7 @@ mod tests {
         let publisher = publisher(Duration::from_millis(20));
         let route = Route::queue("orders");
         for _ in 0..5 {
-            let answer = publisher.publish(&route, Message::new("x"), Form::Copy, AlarmTime::Counts).await;
+            let answer = publisher.publish(&route, Message::new("x"), Form::Copy, Caller::Other).await;
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), TransportErrorKind::NotStored);
             assert!(error.to_string().contains("may have stored it"), "{error}");
@@ -304,7 +319,7 @@ mod tests {
     async fn a_name_that_no_frame_can_carry_is_refused_before_anything_is_tried() {
         let publisher = publisher(Duration::from_secs(60));
         let route = Route::queue("q".repeat(256));
-        let answer = publisher.publish(&route, Message::new("x"), Form::Copy, AlarmTime::Counts).await;
+        let answer = publisher.publish(&route, Message::new("x"), Form::Copy, Caller::Other).await;
         assert_eq!(answer.unwrap_err().kind(), TransportErrorKind::TooLarge);
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use redrive_core::{Message, Outgoing, Planning, Publish, Settlement, TransportError, TransportErrorKind};
 
-use super::pool::AlarmTime;
+use super::pool::Caller;
 use super::store::{is_missing, stored};
 use crate::convert::{self, Form};
 use crate::delay::{Delay, DelayStrategy, MAX_WAIT, whole_millis};
@@ -49,8 +49,8 @@ async fn publish(shared: &Shared, route: &Route, outgoing: Outgoing) -> Result<(
     let is_work = *route == Route::queue(shared.queue());
     let copies = &shared.copies;
     match (wait.is_zero(), is_work) {
-        (true, true) => copies.publish_declaring(route, message, Form::Published, AlarmTime::Counts).await,
-        (true, false) => copies.publish_once(route, message, Form::Published, AlarmTime::Counts).await,
+        (true, true) => copies.publish_declaring(route, message, Form::Published, Caller::Other).await,
+        (true, false) => copies.publish_once(route, message, Form::Published, Caller::Other).await,
         (false, true) => Box::pin(publish_later(shared, message, wait)).await,
         (false, false) => Err(unsupported(format!(
             "what waits comes back to the work queue `{}`, and `{route}` is another destination: take the publisher of a \
@@ -67,9 +67,9 @@ async fn publish_later(shared: &Shared, message: Message, wait: Duration) -> Res
     let strategy = strategy(shared)?;
     let (route, message) = delayed(shared, &*strategy, message, wait)?;
     if copies.facts.knows_needs() {
-        return copies.publish_declaring(&route, message, Form::Published, AlarmTime::Counts).await;
+        return copies.publish_declaring(&route, message, Form::Published, Caller::Other).await;
     }
-    let answer = copies.publish(&route, message.clone(), Form::Published, AlarmTime::Counts).await;
+    let answer = copies.publish(&route, message.clone(), Form::Published, Caller::Other).await;
     if !is_missing(&answer) {
         return stored(answer?, &route);
     }
@@ -81,7 +81,7 @@ async fn publish_later(shared: &Shared, message: Message, wait: Duration) -> Res
     // The queue that the message comes back to must exist before the message waits.
     copies.queues.declare_parts(copies.queues.work_parts().into_iter().chain([named]).collect()).await?;
     copies.queues.wait_quorum_ready().await;
-    copies.publish_once(&route, message, Form::Published, AlarmTime::Counts).await
+    copies.publish_once(&route, message, Form::Published, Caller::Other).await
 }
 
 fn strategy(shared: &Shared) -> Result<Arc<dyn DelayStrategy>, TransportError> {

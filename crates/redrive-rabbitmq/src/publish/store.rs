@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 
-use super::pool::AlarmTime;
+use super::pool::Caller;
 use crate::connection::ConnectionAccess;
 use crate::convert::Form;
 use crate::error;
@@ -42,10 +42,10 @@ impl CopyStore {
         route: &Route,
         copy: Message,
         form: Form,
-        alarm_time: AlarmTime,
+        caller: Caller,
     ) -> Result<(), TransportError> {
         self.queues.wait_quorum_ready().await;
-        self.publish_declaring(route, copy, form, alarm_time).await
+        self.publish_declaring(route, copy, form, caller).await
     }
 
     /// Returns the route of a copy that waits at least `wait`; `origin` is that of its original, if known.
@@ -70,14 +70,14 @@ impl CopyStore {
         route: &Route,
         message: Message,
         form: Form,
-        alarm_time: AlarmTime,
+        caller: Caller,
     ) -> Result<(), TransportError> {
-        let answer = self.publish(route, message.clone(), form, alarm_time).await;
+        let answer = self.publish(route, message.clone(), form, caller).await;
         if !(is_missing(&answer) && self.queues.declares(route)) {
             return stored(answer?, route);
         }
         // Boxed: few messages need this, and their futures should not reserve room for it.
-        Box::pin(self.declare_and_publish(route, message, form, alarm_time)).await
+        Box::pin(self.declare_and_publish(route, message, form, caller)).await
     }
 
     async fn declare_and_publish(
@@ -85,7 +85,7 @@ impl CopyStore {
         route: &Route,
         message: Message,
         form: Form,
-        alarm_time: AlarmTime,
+        caller: Caller,
     ) -> Result<(), TransportError> {
         // These channels are subscribed to a work queue that is gone; later channels are not.
         let is_work = *route == Route::queue(&self.plan.names.work);
@@ -97,7 +97,7 @@ impl CopyStore {
         // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again immediately.
         channels.iter().for_each(|channel| channel.end());
         self.queues.wait_quorum_ready().await;
-        self.publish_once(route, message, form, alarm_time).await
+        self.publish_once(route, message, form, caller).await
     }
 
     /// Publishes a message, and waits until it is in a queue. Declares nothing.
@@ -106,9 +106,9 @@ impl CopyStore {
         route: &Route,
         message: Message,
         form: Form,
-        alarm_time: AlarmTime,
+        caller: Caller,
     ) -> Result<(), TransportError> {
-        stored(self.publish(route, message, form, alarm_time).await?, route)
+        stored(self.publish(route, message, form, caller).await?, route)
     }
 
     pub(super) async fn publish(
@@ -116,9 +116,9 @@ impl CopyStore {
         route: &Route,
         message: Message,
         form: Form,
-        alarm_time: AlarmTime,
+        caller: Caller,
     ) -> Result<Answer, TransportError> {
-        self.connections.publishing()?.publish(route, message, form, alarm_time).await
+        self.connections.publishing()?.publish(route, message, form, caller).await
     }
 
     pub(super) fn no_delay_queue(&self, wait: Duration) -> TransportError {

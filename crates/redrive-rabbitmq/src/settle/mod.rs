@@ -18,7 +18,7 @@ use tracing::{Level, debug, enabled, info};
 
 use crate::convert::Form;
 use crate::error;
-use crate::publish::AlarmTime;
+use crate::publish::Caller;
 use crate::receipt::Receipt;
 use crate::shared::Shared;
 use crate::topology::Route;
@@ -79,7 +79,7 @@ async fn settle_by_copy(
     let held = held_for.filter(|_| enabled!(Level::INFO)).map(|held_for| HeldBack::of(&copy, held_for));
     let stored = match route {
         Ok(route) => {
-            let stored = shared.copies.store(&route, copy, form, AlarmTime::DoesNotCount).await;
+            let stored = shared.copies.store(&route, copy, form, Caller::Consumer).await;
             if let (Ok(()), Some(held)) = (&stored, held) {
                 held.log(&route);
             }

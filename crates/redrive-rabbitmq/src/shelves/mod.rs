@@ -37,7 +37,7 @@ use tokio::sync::Mutex;
 use crate::connection::uninterrupted;
 use crate::convert::Form;
 use crate::error;
-use crate::publish::AlarmTime;
+use crate::publish::Caller;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 use crate::topology::{self, Route};
@@ -217,10 +217,7 @@ impl Shelves for RabbitMqShelves {
 
     async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?;
-        self.shared
-            .copies
-            .store(&Route::queue(queue), for_good(&message), Form::Copy, AlarmTime::Counts)
-            .await
+        self.shared.copies.store(&Route::queue(queue), for_good(&message), Form::Copy, Caller::Other).await
     }
 
     /// Asks with a passive declaration. Messages that wait for a retry in delay queues are not counted.

@@ -14,7 +14,7 @@ use super::fingerprint::Fingerprint;
 use super::scan::{Found, ShelfScan};
 use crate::convert::{self, Form};
 use crate::error;
-use crate::publish::AlarmTime;
+use crate::publish::Caller;
 use crate::topology::Route;
 
 /// The action on each selected entry.
@@ -176,7 +176,7 @@ impl RabbitMqShelves {
             Action::Replace(_) => Some(self.fingerprint_as_stored(&copy)?),
             _ => None,
         };
-        self.shared.copies.store(&Route::queue(queue), copy, Form::Copy, AlarmTime::Counts).await?;
+        self.shared.copies.store(&Route::queue(queue), copy, Form::Copy, Caller::Other).await?;
         Ok(stays)
     }
 

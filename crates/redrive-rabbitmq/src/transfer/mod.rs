@@ -19,7 +19,7 @@ use crate::convert::{self, Form, short};
 use crate::delay::{Delay, DelayStrategy};
 use crate::error;
 use crate::options::Options;
-use crate::publish::AlarmTime;
+use crate::publish::Caller;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -280,7 +280,7 @@ impl Transfer {
             return Err(TransportError::new(TransportErrorKind::TooLarge, message));
         };
         let route = self.shared.copies.delayed(wait, &mut copy, None)?;
-        self.shared.copies.store(&route, copy, Form::WaitingCopy, AlarmTime::Counts).await?;
+        self.shared.copies.store(&route, copy, Form::WaitingCopy, Caller::Other).await?;
         Ok(remaining)
     }
 }
