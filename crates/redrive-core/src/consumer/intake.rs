@@ -50,7 +50,7 @@ async fn take_in<T: Transport>(
     let mut asked = control.subscribe();
     // The request may have come before the start.
     asked.mark_changed();
-    let mut trouble = context.trouble.subscribe();
+    let (mut trouble, mut on_hold) = (context.trouble.subscribe(), context.on_hold.subscribe());
     let concurrency = context.settings.concurrency;
     loop {
         let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold.now());
@@ -69,6 +69,8 @@ async fn take_in<T: Transport>(
             }
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
+            // A delivery on hold has no running handler: then a suspect that waits for the others may have room.
+            Ok(()) = on_hold.changed(), if intake.isolation.waits() => {}
             () = context.held.notified(), if intake.open() => intake.isolation.held(context).await.map_err(broken)?,
             Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
             // The idle intake releases the capacity that it holds in the layers: another task already has a message for it.

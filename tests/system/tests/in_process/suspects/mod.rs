@@ -413,6 +413,16 @@ async fn a_suspect_that_is_too_large_to_be_copied_does_not_hold_up_the_others() 
 
 #[tokio::test(start_paused = true)]
 async fn what_is_too_large_to_be_copied_is_not_waited_for_by_suspects() {
+    suspects_beside_what_cannot_be_copied(|event| matches!(event, Event::Started { .. })).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspects_that_wait_already_go_on_when_a_handler_ends_with_what_cannot_be_copied() {
+    suspects_beside_what_cannot_be_copied(|event| matches!(event, Event::IsolationBegan { .. })).await;
+}
+
+/// The handler of a message that cannot be copied ends once this has happened.
+async fn suspects_beside_what_cannot_be_copied(ends_after: fn(&Event<'_>) -> bool) {
     let (broker, dead) = memory_with(numbered(4));
     let dead = DeadHand(dead);
     let held = dead.take(3).await;
@@ -420,8 +430,8 @@ async fn what_is_too_large_to_be_copied_is_not_waited_for_by_suspects() {
         let copied = attempted.settlement.stores_copy();
         if copied { Fault::Refused(TransportErrorKind::TooLarge) } else { Fault::None }
     });
-    let (diary, too_large) = (Diary::new(), Arc::new(Notify::new()));
-    let says = Arc::clone(&too_large);
+    let (diary, ends) = (Diary::new(), Arc::new(Notify::new()));
+    let happened = Arc::clone(&ends);
     // One that hands out only one more, and counts those too that are in flight from before, would hide it.
     let transport =
         Shared::saying(Arc::new(faulty), |said| said.dead_letter = NativeDeadLetter::No).that_cannot_narrow();
@@ -431,17 +441,23 @@ async fn what_is_too_large_to_be_copied_is_not_waited_for_by_suspects() {
         .with_dead_letter_backoff([secs(1)])
         .observer(diary.observer())
         .observer(move |event: &Event<'_>| {
-            if matches!(event, Event::NotSettled { .. }) {
-                says.notify_one();
+            if ends_after(event) {
+                happened.notify_one();
             }
         })
-        .handler(
-            async |delivery: Delivery| {
-                if delivery.id() == "3" { Err(BoxError::from("no answer")) } else { Ok(()) }
-            },
-        );
+        .handler(move |delivery: Delivery| {
+            let ends = Arc::clone(&ends);
+            async move {
+                if delivery.id() != "3" {
+                    return Ok(());
+                }
+                ends.notified().await;
+                Err(BoxError::from("no answer"))
+            }
+        });
     let running = tokio::spawn(consumer.run());
-    too_large.notified().await;
+    // Until the handler has ended, or waits.
+    sleep(millis(10)).await;
     dead.0.crash();
     drop(held);
     let others = tokio::time::timeout(mins(10), diary.ended(3)).await;
