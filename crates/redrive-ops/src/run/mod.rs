@@ -293,7 +293,7 @@ impl Run {
         if let Phase::AwaitsCanary { since } = self.phase {
             let since = since.unwrap_or(now);
             self.phase = Phase::AwaitsCanary { since: Some(since) };
-            let until = since + self.options.canary_wait;
+            let until = since.saturating_add(self.options.canary_wait);
             if !self.awaited.is_empty() && now < until {
                 return Some(Step::Wait { until: until.min(self.look.next), why: Waiting::Canary });
             }
@@ -347,7 +347,7 @@ impl Run {
             }
             Event::Looked => {
                 let took = self.look.began.take().map_or(Duration::ZERO, |began| now.saturating_sub(began));
-                self.look.next = now + self.options.look_every.max(took);
+                self.look.next = now.saturating_add(self.options.look_every.max(took));
             }
             Event::Pause => self.paused = Some(PauseReason::Asked),
             Event::Resume => {

@@ -102,10 +102,10 @@ impl RunOptions {
             rate = rate.min(self.rate);
             let in_step = u64::from(rate).saturating_mul(self.ramp_step.as_secs());
             if rate == self.rate || left <= in_step {
-                return time + Duration::from_secs(left.div_ceil(rate.into()));
+                return time.saturating_add(Duration::from_secs(left.div_ceil(rate.into())));
             }
             left -= in_step;
-            time += self.ramp_step;
+            time = time.saturating_add(self.ramp_step);
             rate = rate.saturating_mul(FASTER);
         }
         time

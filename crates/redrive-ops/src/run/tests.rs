@@ -93,6 +93,19 @@ fn a_canary_that_is_not_seen_again_in_time_is_not_known_and_counts_as_not_failed
 }
 
 #[test]
+fn the_longest_times_overflow_nothing() {
+    let longest = Duration::MAX;
+    let options = || RunOptions::new().canary_wait(longest).look_every(longest).ramp_step(longest);
+    let mut run = run_of(100, options());
+    assert_eq!(send(&mut run, at(1)), [0, 1, 2, 3, 4]);
+    is_waiting(&mut run, at(2), Waiting::Canary);
+    run.on(Event::Looked, at(3));
+    fate(&mut run, 0..5, Fate::Done, at(4));
+    assert_eq!(send(&mut run, at(4)), [5]);
+    assert_eq!(options().duration(100), longest);
+}
+
+#[test]
 fn one_same_failure_of_the_canary_stops_the_run() {
     let mut run = run_of(100, RunOptions::new());
     send(&mut run, at(0));

@@ -335,9 +335,8 @@ impl<'a> Runner<'a> {
 
     async fn wait(&mut self, until: Duration, why: Activity) {
         self.show(why);
-        let until = self.began + until;
         tokio::select! {
-            () = tokio::time::sleep_until(until) => {}
+            () = tokio::time::sleep(until.saturating_sub(self.now())) => {}
             () = self.wait_for_event() => {}
         }
     }
