@@ -1,6 +1,7 @@
 //! What is printed: data on stdout, talk on stderr. No control character of a message reaches a terminal.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime};
 
@@ -89,6 +90,13 @@ pub(crate) fn short(duration: Duration) -> String {
     }
 }
 
+/// Returns a count with its word.
+pub(crate) fn plural(count: impl Display, word: &str) -> String {
+    let count = count.to_string();
+    let s = if count == "1" { "" } else { "s" };
+    format!("{count} {word}{s}")
+}
+
 /// Returns a time for JSON.
 pub(crate) fn rfc3339(time: Option<SystemTime>) -> Option<String> {
     time.map(|time| humantime::format_rfc3339_millis(time).to_string())
@@ -107,6 +115,14 @@ mod tests {
     fn no_escape_sequence_reaches_the_terminal() {
         assert_eq!(one_line("a\u{1b}[31mred\r\nb\u{202e}c", 200), "a\\u{1b}[31mred\\u{d} b\\u{202e}c");
         assert_eq!(one_line("four words are here", 6), "four w…");
+    }
+
+    #[test]
+    fn one_thing_is_not_plural() {
+        assert_eq!(
+            [plural(0, "group"), plural(1, "group"), plural(12, "group")],
+            ["0 groups", "1 group", "12 groups"]
+        );
     }
 
     #[test]

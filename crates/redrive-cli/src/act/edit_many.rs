@@ -16,7 +16,7 @@ use crate::desk::{Desk, State, operator};
 use crate::exit::{Exit, usage};
 use crate::look::jq;
 use crate::look::select::{Selected, read, select};
-use crate::output::{print, print_json, printable};
+use crate::output::{plural, print, print_json, printable};
 use crate::settings::Context;
 
 /// How many differences are shown.
@@ -45,7 +45,7 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
         print(&format!("and {} more: --dry-run shows all of them", count - SHOWN));
     }
     say_what_is_left_out(&edits);
-    eprintln!("the program changes {count} of {found} messages");
+    eprintln!("the program changes {count} of {}", plural(found, "message"));
     if count == 0 && !edits.has_rest() {
         return Ok(Exit::Ok);
     }
@@ -119,7 +119,7 @@ fn dry_run(global: &Global, edits: &[(Shelved, EditOf)], found: usize) -> Result
     } else {
         show(edits, usize::MAX);
     }
-    eprintln!("the program changes {} of {found} messages; nothing was changed", edits.len());
+    eprintln!("the program changes {} of {}; nothing was changed", edits.len(), plural(found, "message"));
     Ok(Exit::Ok)
 }
 

@@ -14,7 +14,7 @@ use crate::args::{Global, Import};
 use crate::desk::undo::{Importing, import};
 use crate::desk::{State, connect, operator, within};
 use crate::exit::{Exit, usage};
-use crate::output::{print, printable};
+use crate::output::{plural, print, printable};
 
 pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     let context = global.broker()?;
@@ -70,8 +70,12 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
 
 /// Returns how many messages the file has, and why some of them are left out.
 fn found(importing: &Importing, file: &Path) -> String {
-    let mut text =
-        format!("{} messages in {}: {} to put back", importing.all, file.display(), importing.left());
+    let mut text = format!(
+        "{} in {}: {} to put back",
+        plural(importing.all, "message"),
+        file.display(),
+        importing.left()
+    );
     let before = importing.all - importing.new - importing.uncertain;
     for (count, why) in [(before, "were put back before"), (importing.on_shelf, "are on the shelf already")] {
         if count > 0 {

@@ -9,7 +9,7 @@ use crate::desk::plan::{Lines, Wanted};
 use crate::desk::{self, SavedPlan, State};
 use crate::exit::{Exit, usage};
 use crate::look::select::{Selected, require_selection, require_shelf, select};
-use crate::output::{one_line, print, print_json, printable, short};
+use crate::output::{one_line, plural, print, print_json, printable, short};
 
 pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     let context = global.broker()?;
@@ -74,11 +74,11 @@ pub(crate) fn lines(saved: &SavedPlan, options: &RunOptions) -> Vec<String> {
     let plan = &saved.plan;
     let took = short(plan.duration(options));
     let mut lines = vec![format!(
-        "plan {} on {}: {} {} messages of the {} shelf of `{}`, about {took}",
+        "plan {} on {}: {} {} of the {} shelf of `{}`, about {took}",
         plan.id(),
         printable(&saved.broker),
         plan.action(),
-        plan.entries().len(),
+        plural(plan.entries().len(), "message"),
         plan.shelf(),
         printable(plan.queue())
     )];

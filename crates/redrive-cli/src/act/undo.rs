@@ -7,7 +7,7 @@ use crate::args::{Global, Undo};
 use crate::desk::undo::Undoing;
 use crate::desk::{State, connect, operator};
 use crate::exit::Exit;
-use crate::output::{print, printable};
+use crate::output::{plural, print, printable};
 
 pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     let context = global.broker()?;
@@ -15,8 +15,8 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     let state = State::open(global)?;
     let undoing = Undoing::of(&state, &state.run(&command.run)?)?;
     print(&printable(&format!(
-        "{} messages of `{}` were discarded; {} can be restored",
-        undoing.removed,
+        "{} of `{}` discarded; {} can be restored",
+        plural(undoing.removed, "message"),
         undoing.queue(),
         undoing.left()
     )));

@@ -10,7 +10,7 @@ use redrive::ops::ExportedEntry;
 use super::select::select;
 use crate::args::{Export, Global};
 use crate::exit::Exit;
-use crate::output::print;
+use crate::output::{plural, print};
 
 pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
     let context = global.broker()?;
@@ -43,7 +43,7 @@ pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
             write().with_context(|| cannot(path))?;
         }
     }
-    eprintln!("{}", selected.nothing().unwrap_or_else(|| format!("{} messages", entries.len())));
+    eprintln!("{}", selected.nothing().unwrap_or_else(|| plural(entries.len(), "message")));
     Ok(Exit::Ok)
 }
 

@@ -10,7 +10,7 @@ use super::shelves::note_work;
 use crate::args::{Global, Groups};
 use crate::desk::State;
 use crate::exit::Exit;
-use crate::output::{ago, one_line, print_json, rfc3339, short, table};
+use crate::output::{ago, one_line, plural, print_json, rfc3339, short, table};
 
 pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let context = global.broker()?;
@@ -49,9 +49,9 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
         print_json(&data)?;
         return Ok(Exit::Ok);
     }
-    let shown = selected
-        .nothing()
-        .unwrap_or_else(|| format!("{} messages in {} groups", summary.count, summary.groups.len()));
+    let shown = selected.nothing().unwrap_or_else(|| {
+        format!("{} in {}", plural(summary.count, "message"), plural(summary.groups.len(), "group"))
+    });
     eprintln!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
     let mut rows = table(["", "messages", "first", "last", "last day", "", "failure", "for example"]);
     for (place, group) in summary.groups.iter().enumerate() {

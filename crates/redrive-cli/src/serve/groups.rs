@@ -12,11 +12,11 @@ use redrive::ops::{Entries, Filter, GroupId, ShelfView, SnapshotOptions, TrendOp
 use serde::Deserialize;
 
 use super::auth::Who;
-use super::layout::{Answer, age, link, page, plural, spark, text, time};
+use super::layout::{Answer, age, link, page, spark, text, time};
 use super::web::Web;
 use crate::args::since;
 use crate::exit::usage;
-use crate::output::one_line;
+use crate::output::{one_line, plural};
 
 /// How many messages a page lists.
 const PAGE: usize = 50;

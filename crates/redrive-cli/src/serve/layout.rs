@@ -189,24 +189,3 @@ pub(super) fn age(web: &Web, queue: &str, shelf: Shelf, taken_at: SystemTime, he
         }
     }
 }
-
-/// Returns a count with its word.
-pub(super) fn plural(count: impl Into<Count>, word: &str) -> String {
-    let Count(count) = count.into();
-    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
-}
-
-/// A number of things.
-pub(super) struct Count(u64);
-
-impl From<u64> for Count {
-    fn from(count: u64) -> Self {
-        Self(count)
-    }
-}
-
-impl From<usize> for Count {
-    fn from(count: usize) -> Self {
-        Self(u64::try_from(count).unwrap_or(u64::MAX))
-    }
-}

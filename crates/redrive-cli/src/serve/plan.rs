@@ -14,12 +14,12 @@ use serde::Deserialize;
 
 use super::auth::Who;
 use super::groups::{Which, may_act};
-use super::layout::{Answer, link, page, plural, text};
+use super::layout::{Answer, link, page, text};
 use super::web::Web;
 use crate::desk::plan::{Lines, Wanted, needs_count};
 use crate::desk::{SavedPlan, make};
 use crate::exit::usage;
-use crate::output::{one_line, short};
+use crate::output::{one_line, plural, short};
 
 #[derive(Deserialize)]
 pub(super) struct Make {

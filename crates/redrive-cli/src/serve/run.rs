@@ -13,12 +13,13 @@ use serde::Deserialize;
 
 use super::auth::Who;
 use super::groups::may_act;
-use super::layout::{Answer, link, page, plural, text, time};
+use super::layout::{Answer, link, page, text, time};
 use super::web::Web;
 use crate::desk::asks::{Ask, ask};
 use crate::desk::outcome::{advice, has_nothing_left, is_complete, words};
 use crate::desk::undo::Undoing;
 use crate::exit::usage;
+use crate::output::plural;
 
 /// How many runs the history lists.
 const LISTED: usize = 100;

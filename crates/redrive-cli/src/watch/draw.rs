@@ -12,7 +12,7 @@ use super::acting::Prompt;
 use super::keys::HELP;
 use super::state::{Page, Screen};
 use super::text::wrap;
-use crate::output::{ago, one_line};
+use crate::output::{ago, one_line, plural};
 
 /// Draws the page as it is at this time.
 pub(super) fn draw(frame: &mut Frame<'_>, page: &Page, now: SystemTime) {
@@ -220,7 +220,7 @@ fn draw_prompt_or_keys(frame: &mut Frame<'_>, page: &Page, area: Rect) {
         Some(Prompt::Filter(text)) => ("filter: ".to_owned(), text.as_str()),
         Some(Prompt::Reason(text)) => ("reason, for the audit log: ".to_owned(), text.as_str()),
         Some(Prompt::Count(text)) => (format!("type {count} to {} them: ", action()), text.as_str()),
-        Some(Prompt::Confirm) => (format!("{} {count} messages? [y/N] ", action()), ""),
+        Some(Prompt::Confirm) => (format!("{} {}? [y/N] ", action(), plural(count, "message")), ""),
     };
     let typed = one_line_end(typed, usize::from(area.width).saturating_sub(question.len() + 1));
     let line = Line::from(vec![
@@ -281,7 +281,7 @@ fn draw_status(frame: &mut Frame<'_>, page: &Page, area: Rect) {
             0 => String::new(),
             count => format!(", {count} of them in groups that are not shown"),
         };
-        parts.push(format!("{} messages{not_listed}", listing.count));
+        parts.push(format!("{}{not_listed}", plural(listing.count, "message")));
     }
     if page.refusal.is_some() {
         parts.push("read-only".to_owned());

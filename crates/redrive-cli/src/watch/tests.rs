@@ -154,10 +154,10 @@ fn counts_are_asked_for_again_only_while_they_are_shown() {
 fn a_wrong_filter_shows_its_error_and_keeps_the_old_one() {
     let mut page = groups(3);
     keys(&mut page, "/error~customer\n");
-    shows(&mut page, &["[error~customer]", "no such customer", "1 messages"]);
+    shows(&mut page, &["[error~customer]", "no such customer", "1 message"]);
     keys(&mut page, "/ age>soon\n");
     assert!(page.status.as_ref().is_some_and(|status| status.is_error && status.text.contains("`soon`")));
-    shows(&mut page, &["filter: error~customer age>soon", "[error~customer]", "1 messages"]);
+    shows(&mut page, &["filter: error~customer age>soon", "[error~customer]", "1 message"]);
     press(&mut page, KeyCode::Esc);
     assert_eq!(page.filter.text, "error~customer");
     assert!(page.prompt.is_none());
