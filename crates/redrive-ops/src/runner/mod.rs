@@ -31,6 +31,9 @@ use crate::journal::{
 use crate::plan::{ContentDigest, PlanAction, PlannedEntry};
 use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, Step, StopReason};
 
+/// When a resumed run looks again for entries that are not on the shelf: others hold what they read for a moment.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// Runs a plan on a broker.
 ///
 /// It compares the plan with the shelf first: entries that vanished or changed are not touched. Then it does what the
@@ -228,23 +231,38 @@ impl<'a> Runner<'a> {
         Ok(Ok(()))
     }
 
-    /// Compares the plan with the shelf, in one scan.
+    /// Compares the plan with the shelf, in one scan. An entry that was worked on when the process died, and is not seen, is looked for
+    /// once more: it counts as sent if it has left the shelf, and somebody who reads the shelf holds what they read.
     async fn check(&mut self) -> Result<Result<(), TransportError>, JournalError> {
         let plan = self.run.plan().clone();
         let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
             plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
         let mut order = Vec::with_capacity(expected.len());
-        let fates = &mut self.fates;
-        let mut each = |entry: Shelved| {
-            fates.was_there(&entry);
-            if let Some((content, is_same)) = expected.get_mut(&entry.handle) {
-                *is_same = Some(ContentDigest::of(&entry.message) == *content);
-                order.push(entry.handle);
+        for again in [false, true] {
+            let unseen =
+                |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
+            if again {
+                if !self.replay.as_ref().is_some_and(|(replay, _)| replay.open.iter().any(unseen)) {
+                    break;
+                }
+                tokio::time::sleep(LOOK_AGAIN_AFTER).await;
             }
-            ControlFlow::Continue(())
-        };
-        if let Err(error) = self.shelves.scan(plan.shelf(), &mut each).await {
-            return Ok(Err(error));
+            let fates = &mut self.fates;
+            let mut each = |entry: Shelved| {
+                let planned = expected.get_mut(&entry.handle);
+                if again && !matches!(planned, Some((_, None))) {
+                    return ControlFlow::Continue(());
+                }
+                fates.was_there(&entry);
+                if let Some((content, is_same)) = planned {
+                    *is_same = Some(ContentDigest::of(&entry.message) == *content);
+                    order.push(entry.handle);
+                }
+                ControlFlow::Continue(())
+            };
+            if let Err(error) = self.shelves.scan(plan.shelf(), &mut each).await {
+                return Ok(Err(error));
+            }
         }
         let seen = |handle: &EntryHandle| expected.get(handle).and_then(|(_, is_same)| *is_same);
         if let Some((mut replay, uncertain)) = self.replay.take() {

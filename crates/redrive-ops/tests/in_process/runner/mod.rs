@@ -226,9 +226,31 @@ async fn a_canary_that_fails_stops_the_run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The shelf is large: one scan compares the plan with it, and tells what failed since the process died.
+/// Who reads a shelf of RabbitMQ holds what they read: nobody else sees it meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_resumed_run_sees_in_one_scan_what_failed_meanwhile() -> Result<(), BoxError> {
+async fn what_somebody_holds_while_a_run_is_resumed_has_not_left_the_shelf() -> Result<(), BoxError> {
+    let scene = Scene::new(10).await?;
+    let header = scene.header(unwatched().canary(3)).await?;
+    let run = header.run.clone();
+    let mortal = Mortal::new(&scene, Death::Before, 0);
+    tokio::select! {
+        finished = Runner::begin(&mortal, &scene.folder, header)?.run() => panic!("it lives: {finished:?}"),
+        () = mortal.died.notified() => {}
+    }
+    let mut held = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
+    held.hidden = 1;
+    let finished = Runner::resume(&held, &scene.folder, &run, ada(), UncertainEntries::Leave)?.run().await?;
+    let replay = scene.folder.read(&run)?;
+    assert!(!replay.states.values().any(|state| *state == EntryState::Gone), "{:?}", replay.states);
+    assert_eq!((finished.report.uncertain, finished.report.done), (3, 7), "{:?}", finished.report);
+    assert_eq!(scene.shelves.count(Shelf::DeadLetter).await?, 3);
+    Ok(())
+}
+
+/// The shelf is large: one scan compares the plan with it, and tells what failed since the process died. Another one looks again for
+/// what was worked on then.
+#[tokio::test(start_paused = true)]
+async fn a_resumed_run_sees_in_two_scans_what_failed_meanwhile() -> Result<(), BoxError> {
     let scene = Scene::new(10).await?;
     let header = scene.header(unwatched().canary(3)).await?;
     let run = header.run.clone();
@@ -243,7 +265,7 @@ async fn a_resumed_run_sees_in_one_scan_what_failed_meanwhile() -> Result<(), Bo
         Runner::resume(&living, &scene.folder, &run, ada(), UncertainEntries::Leave)?.run().await?;
     assert_eq!(finished.stopped, Some(StopReason::SameFailure));
     assert_eq!((finished.report.left, finished.report.fates.failed_same), (7, 3));
-    assert_eq!(living.scans.load(Ordering::Relaxed), 1);
+    assert_eq!(living.scans.load(Ordering::Relaxed), 2);
     Ok(())
 }
 

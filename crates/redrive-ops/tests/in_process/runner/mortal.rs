@@ -40,6 +40,8 @@ pub(super) struct Mortal {
     pub(super) died: Notify,
     /// How often the dead-letter shelf was scanned: it has one page.
     pub(super) scans: AtomicU32,
+    /// In how many of them, the first ones, somebody else holds all entries.
+    pub(super) hidden: u32,
 }
 
 impl Mortal {
@@ -47,7 +49,7 @@ impl Mortal {
         let (broker, shelves) = (scene.broker.clone(), scene.shelves.clone());
         let [looks, scans, steps] = [0, 0, steps].map(AtomicU32::new);
         let work_queue = |_| Ok(WorkQueue::default());
-        Self { broker, shelves, death, steps, died: Notify::new(), looks, work_queue, scans }
+        Self { broker, shelves, death, steps, died: Notify::new(), looks, work_queue, scans, hidden: 0 }
     }
 
     /// Shelves of a process that lives, and of a work queue that is seen as `work_queue` says.
@@ -80,7 +82,10 @@ impl Shelves for Mortal {
         after: Option<&ShelfCursor>,
         limit: usize,
     ) -> Result<ShelfPage, TransportError> {
-        self.scans.fetch_add(u32::from(shelf == Shelf::DeadLetter), Ordering::Relaxed);
+        let scan = self.scans.fetch_add(u32::from(shelf == Shelf::DeadLetter), Ordering::Relaxed);
+        if scan < self.hidden {
+            return Ok(ShelfPage::default());
+        }
         self.shelves.browse(shelf, after, limit).await
     }
 
