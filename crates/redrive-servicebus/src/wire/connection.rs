@@ -1,8 +1,8 @@
 //! A connection with AMQP 1.0: opening it, attaching links, and closing it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
 use fe2o3_amqp::connection::ConnectionHandle;
@@ -37,13 +37,32 @@ pub(super) struct AmqpConnection {
     address: Arc<Address>,
     pub(super) session: Arc<Mutex<SessionHandle<()>>>,
     pub(super) tokens: Arc<Tokens>,
-    management: Mutex<HashMap<String, Arc<Requests>>>,
-    senders: Mutex<HashMap<String, Arc<Mutex<Sender>>>>,
+    management: ByEntity<Arc<Requests>>,
+    senders: ByEntity<Arc<Mutex<Sender>>>,
     pub(super) controller: Mutex<Option<Arc<Controller>>>,
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
     begins: mpsc::UnboundedSender<Begin>,
     pub(super) end: mpsc::UnboundedSender<CloseMode>,
+}
+
+/// What is attached to each entity, behind a lock of its own: an entity that does not answer holds up no settlement of another.
+struct ByEntity<T>(sync::Mutex<HashMap<String, Attached<T>>>);
+
+type Attached<T> = Arc<Mutex<Option<T>>>;
+
+impl<T> ByEntity<T> {
+    fn new() -> Self {
+        Self(sync::Mutex::default())
+    }
+
+    fn of(&self, entity: &str) -> Attached<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(entity) {
+            Some(attached) => Arc::clone(attached),
+            None => Arc::clone(all.entry(entity.to_owned()).or_default()),
+        }
+    }
 }
 
 /// A request for another AMQP session, for the task that holds the connection.
@@ -92,8 +111,8 @@ impl AmqpConnection {
             tokens: Tokens::start(Arc::clone(&address), Arc::clone(&session), cbs, watched.clone()),
             address,
             session,
-            management: Mutex::default(),
-            senders: Mutex::default(),
+            management: ByEntity::new(),
+            senders: ByEntity::new(),
             controller: Mutex::default(),
             links: AtomicU64::new(0),
             ended: watched,
@@ -115,8 +134,9 @@ impl AmqpConnection {
 
     /// Returns the `$management` node of an entity.
     pub(super) async fn management(&self, entity: &str) -> Result<Arc<Requests>, WireError> {
-        let mut nodes = self.management.lock().await;
-        if let Some(node) = nodes.get(entity).filter(|node| node.is_live()) {
+        let attached = self.management.of(entity);
+        let mut node = attached.lock().await;
+        if let Some(node) = node.as_ref().filter(|node| node.is_live()) {
             return Ok(Arc::clone(node));
         }
         self.tokens.authorize(entity).await?;
@@ -125,15 +145,14 @@ impl AmqpConnection {
             let mut session = self.session.lock().await;
             timeout(OPEN_WAIT, Requests::attach(&mut session, &format!("{entity}/$management"), &name)).await
         };
-        let node = Arc::new(attached.map_err(|_| no_answer(entity))??);
-        nodes.insert(entity.to_owned(), Arc::clone(&node));
-        Ok(node)
+        Ok(Arc::clone(node.insert(Arc::new(attached.map_err(|_| no_answer(entity))??))))
     }
 
     /// Returns the link for sending to an entity.
     pub(super) async fn sender(&self, target: &str) -> Result<Arc<Mutex<Sender>>, WireError> {
-        let mut senders = self.senders.lock().await;
-        if let Some(sender) = senders.get(target) {
+        let attached = self.senders.of(target);
+        let mut link = attached.lock().await;
+        if let Some(sender) = &*link {
             return Ok(Arc::clone(sender));
         }
         self.tokens.authorize(target).await?;
@@ -149,9 +168,7 @@ impl AmqpConnection {
             Err(SenderAttachError::IllegalState) => return Err(self.refusal_of_sender(target).await),
             Err(error) => return Err(read_error::attach_sender(error)),
         };
-        let sender = Arc::new(Mutex::new(sender));
-        senders.insert(target.to_owned(), Arc::clone(&sender));
-        Ok(sender)
+        Ok(Arc::clone(link.insert(Arc::new(Mutex::new(sender)))))
     }
 
     /// Finds out why a link for sending was refused: the client library loses the reason, but reports it for a link for
@@ -167,7 +184,7 @@ impl AmqpConnection {
 
     /// Drops a failed link, so that the next send attaches a new one.
     pub(super) async fn forget_sender(&self, target: &str) {
-        self.senders.lock().await.remove(target);
+        *self.senders.of(target).lock().await = None;
     }
 
     pub(super) async fn controller(&self) -> Result<Arc<Controller>, WireError> {

@@ -1,7 +1,6 @@
 //! Puts the tokens of a connection, and renews them before they expire.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -32,6 +31,8 @@ pub(super) struct Tokens {
     cbs: Mutex<Arc<Requests>>,
     /// The audiences that have a token, and the time when each needs a new one.
     renewals: Mutex<HashMap<String, Option<SystemTime>>>,
+    /// Held while the first token of an audience is put: concurrent callers would put the same. Audiences that have one do not wait.
+    first: Mutex<()>,
     /// Wakes the renewal task when another audience has a token.
     added: Arc<Notify>,
 }
@@ -46,7 +47,14 @@ impl Tokens {
     ) -> Arc<Self> {
         let added = Arc::new(Notify::new());
         let cbs = Mutex::new(Arc::new(cbs));
-        let tokens = Self { address, session, cbs, renewals: Mutex::default(), added: Arc::clone(&added) };
+        let tokens = Self {
+            address,
+            session,
+            cbs,
+            renewals: Mutex::default(),
+            first: Mutex::default(),
+            added: Arc::clone(&added),
+        };
         let tokens = Arc::new(tokens);
         tokio::spawn(keep(Arc::downgrade(&tokens), added, ended));
         tokens
@@ -54,14 +62,21 @@ impl Tokens {
 
     /// Puts a token for an entity, unless it has one.
     pub(super) async fn authorize(&self, path: &str) -> Result<(), WireError> {
-        // The lock is held meanwhile: concurrent callers would put the same token.
-        let mut renewals = self.renewals.lock().await;
-        if let Entry::Vacant(missing) = renewals.entry(self.audience(path)) {
-            let renew_at = self.put(missing.key()).await?;
-            missing.insert(renew_at);
+        let audience = self.audience(path);
+        if self.has_one(&audience).await {
+            return Ok(());
+        }
+        let _first = self.first.lock().await;
+        if !self.has_one(&audience).await {
+            let renew_at = self.put(&audience).await?;
+            self.renewals.lock().await.insert(audience, renew_at);
             self.added.notify_one();
         }
         Ok(())
+    }
+
+    async fn has_one(&self, audience: &str) -> bool {
+        self.renewals.lock().await.contains_key(audience)
     }
 
     fn audience(&self, path: &str) -> String {

@@ -373,3 +373,29 @@ async fn a_held_lock_keeps_the_place_of_a_message() -> Result<(), BoxError> {
     assert_eq!(next(&transport).await.delivery.id(), "b");
     Ok(())
 }
+
+#[tokio::test]
+async fn an_entity_that_does_not_answer_holds_up_no_settlement_of_another() -> Result<(), BoxError> {
+    let builder = Emulator::builder().queue(QUEUE, Settings::default());
+    let emulator = builder.queue("parked", Settings::default()).start().await?;
+    let options = ServiceBus::options(QUEUE).parking_queue("parked").max_wait_time(TIMEOUT);
+    let transport = options.connect(&emulator.connection_string()).await?;
+    let shelves = transport.shelves();
+    let transport = Started::open(transport, &Needs::none()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let delivery = next(&transport).await;
+    // The first use of the parking queue needs a token for it.
+    emulator.inject(Fault::new(Step::Cbs, Effect::DelayReply(LONGER_THAN_A_STALL)));
+    let mut browsing = std::pin::pin!(shelves.browse(Shelf::Parking, None, 10));
+    tokio::select! {
+        page = &mut browsing => panic!("not held up: {page:?}"),
+        () = tokio::time::sleep(Duration::from_millis(100)) => {}
+    }
+    tokio::select! {
+        biased;
+        page = &mut browsing => panic!("answered before the settlement: {page:?}"),
+        settled = transport.settle(delivery.receipt, Settlement::Complete) => settled.expect("settled"),
+    }
+    transport.close().await;
+    Ok(())
+}
