@@ -260,3 +260,34 @@ async fn what_is_missing_or_not_allowed_is_missed_at_the_start() -> Result<(), B
     assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
     Ok(())
 }
+
+/// Requests of a receiver that has ended still wait at the broker, before those of the next one.
+#[tokio::test]
+async fn what_a_late_request_locks_is_handed_out_at_once() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(20);
+    let emulator = emulator(settings).await?;
+    let options = options().poll_wait(Duration::from_secs(3)).concurrent_polls(8);
+    let transport = options.connect(&address(&emulator)?).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 100;
+    let transport = Started::open(transport, &needs).await?;
+    // So that more than one request waits.
+    for id in ["a", "b", "c"] {
+        transport.publish(Message::new("").with_id(id)).await?;
+        let received = next(&transport).await;
+        complete(&transport, received.receipt).await;
+    }
+    emulator.inject(Fault::new(Step::Receive, Effect::server_busy()));
+    for id in ["d", "e", "f"] {
+        transport.publish(Message::new("").with_id(id)).await?;
+        let received = next(&transport).await;
+        assert_eq!(received.delivery.broker_delivery_count(), 1, "{id} waited for its lock to expire");
+        complete(&transport, received.receipt).await;
+        eventually("a request has failed", async || transport.interruptions() > 0).await;
+        // The next receiver is there by then.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    transport.close().await;
+    Ok(())
+}

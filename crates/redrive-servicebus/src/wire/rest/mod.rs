@@ -61,8 +61,8 @@ struct Inner {
     held: Mutex<HashMap<Uuid, RestLock>>,
     /// Messages that were settled together with others for which it failed: settling them again succeeds at once.
     done: Mutex<HashSet<Uuid>>,
-    /// Messages that arrived and were not received: for the next receiver.
-    spare: Mutex<HashMap<String, Vec<Arrived>>>,
+    /// Messages that arrived for a receiver that had ended, by their source: for the next one.
+    spare: watch::Sender<HashMap<String, Vec<Arrived>>>,
     ended: watch::Sender<bool>,
 }
 
@@ -77,7 +77,8 @@ impl Rest {
     fn new(client: Client, poll_wait: Duration, polls: usize) -> Self {
         let poll_wait = poll_wait.max(MIN_POLL_WAIT);
         let (ended, _) = watch::channel(false);
-        let (held, done, spare) = Default::default();
+        let (held, done) = Default::default();
+        let (spare, _) = watch::channel(HashMap::new());
         Self { inner: Arc::new(Inner { client, poll_wait, polls: polls.max(1), held, done, spare, ended }) }
     }
 }
@@ -156,11 +157,15 @@ impl Inner {
     }
 
     fn keep_spare(&self, source: &str, arrived: Arrived) {
-        lock(&self.spare).entry(source.to_owned()).or_default().push(arrived);
+        self.spare.send_modify(|spare| spare.entry(source.to_owned()).or_default().push(arrived));
     }
 
     fn take_spare(&self, source: &str) -> Vec<Arrived> {
-        let mut spare = lock(&self.spare).remove(source).unwrap_or_default();
+        let mut spare = Vec::new();
+        self.spare.send_if_modified(|all| {
+            spare = all.remove(source).unwrap_or_default();
+            false
+        });
         let now = SystemTime::now();
         let holds = |incoming: &Incoming| incoming.locked_until.is_some_and(|until| until > now);
         spare.retain(|arrived| arrived.message.as_deref().is_ok_and(holds));
@@ -275,7 +280,7 @@ impl Wire for Rest {
     }
 
     async fn close(&self) {
-        let spare = std::mem::take(&mut *lock(&self.inner.spare));
+        let spare = self.inner.spare.send_replace(HashMap::new());
         for (source, arrived) in spare {
             for arrived in arrived {
                 self.inner.unlock(&source, arrived.lock).await;

@@ -149,9 +149,14 @@ impl Poller {
         let mut width: usize = 1;
         let mut not_before = Instant::now();
         let mut ended = self.inner.ended.subscribe();
+        let mut spare = self.inner.spare.subscribe();
+        // Some may have come since the receiver was created.
+        spare.mark_changed();
         loop {
             let rests = not_before > Instant::now();
-            match self.missing(polls.len()) {
+            let missing = self.missing(polls.len());
+            let is_wanted = missing.is_some();
+            match missing {
                 None if polls.is_empty() => return,
                 Some(missing) if !rests => {
                     let wait = self.poll_wait();
@@ -175,12 +180,15 @@ impl Poller {
                         not_before = asked_at + self.poll_wait();
                     }
                     Ok((_, Err(error))) => {
-                        // The intake creates a new receiver, which gets the messages of the requests that still wait.
+                        // The intake creates a new receiver, which gets the messages of the requests that still wait: they are before its own.
                         lock(&self.state.demand).ending = true;
                         let _ = self.to.send(Err(error));
                     }
                     Err(panicked) => warn!(entity = %self.source, error = %panicked, "a request panicked"),
                 },
+                Ok(()) = spare.changed(), if is_wanted => {
+                    self.inner.take_spare(&self.source).into_iter().for_each(|arrived| self.deliver(arrived));
+                }
                 () = self.state.changed.notified() => {}
                 () = sleep_until(not_before), if rests => {}
                 // The requests are cancelled: messages that they lock are redelivered when their locks expire.
