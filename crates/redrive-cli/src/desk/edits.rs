@@ -252,8 +252,8 @@ impl StoredAll {
         let now = match shelves.replace(&entry.handle, edit.into_message()).await {
             Ok(now) => now,
             Err(error) => {
-                use TransportErrorKind::{Full, NotFound, TooLarge, Unsupported};
-                if matches!(error.kind(), Full | NotFound | TooLarge | Unsupported) {
+                let kind = error.kind();
+                if kind == TransportErrorKind::NotFound || kind.is_certainly_not_stored() {
                     self.journal.not_stored(&entry.handle)?;
                 }
                 let text = format!("cannot keep the edit of {}", entry.handle);

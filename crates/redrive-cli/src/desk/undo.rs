@@ -229,8 +229,7 @@ async fn restore<'a>(
     for (name, entry) in entries {
         note(journal, name, Noted::Begun)?;
         if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
-            let nothing_stored = error.kind() == redrive::transport::TransportErrorKind::Unsupported;
-            if nothing_stored {
+            if error.kind().is_certainly_not_stored() {
                 note(journal, name, Noted::NotStored)?;
             }
             return Ok((done, Some(error.into())));

@@ -57,8 +57,18 @@ impl Shop {
 
     #[cfg(unix)]
     pub(crate) async fn memory() -> Self {
+        Self::on_memory(MemoryBroker::new()).await
+    }
+
+    /// Each shelf has room for five messages.
+    #[cfg(unix)]
+    pub(crate) async fn small_memory() -> Self {
+        Self::on_memory(MemoryBroker::with(redrive::memory::MemoryOptions::new().shelf_capacity(5))).await
+    }
+
+    #[cfg(unix)]
+    async fn on_memory(broker: MemoryBroker) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let broker = MemoryBroker::new();
         let socket = redrive::ops::OperatorSocket::builder().queue("orders", broker.shelves("orders"));
         let socket = socket.bind(folder.path().join("redrive.sock")).await.expect("it opens");
         Self {
@@ -343,6 +353,13 @@ impl Shop {
         for stored in publisher.publish_all(messages).await {
             stored.expect("stored");
         }
+    }
+
+    /// Nothing can be stored on the dead-letter shelf.
+    #[cfg(unix)]
+    pub(crate) fn set_writable(&self, writable: bool) {
+        let On::Memory(own) = &self.on else { panic!("not in this process") };
+        own.broker.set_shelf_writable(&self.queue, Shelf::DeadLetter, writable);
     }
 
     /// Nobody can send to a dead-letter queue of Service Bus.

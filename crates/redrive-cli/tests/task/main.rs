@@ -14,6 +14,8 @@ mod running;
 mod subscribers;
 #[cfg(unix)]
 mod terminal;
+#[cfg(unix)]
+mod undo;
 
 use std::collections::HashSet;
 
@@ -137,6 +139,10 @@ mod memory {
         a_run_that_achieved_nothing_does_not_read_as_success: running::does_not_read_as_success,
         a_run_that_is_told_to_end_ends_after_its_step: running::told_to_end,
         the_service_says_which_queues_it_has: looking::queues,
+    }
+
+    tests! { Shop::small_memory();
+        an_undo_on_a_full_shelf_is_tried_again: undo::on_a_full_shelf,
     }
 }
 

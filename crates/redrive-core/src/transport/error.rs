@@ -134,6 +134,15 @@ pub enum TransportErrorKind {
     Other,
 }
 
+impl TransportErrorKind {
+    /// Returns true if it is certain that no copy was stored. Any other kind leaves that open, or is about the removal:
+    /// [`NotStored`](Self::NotStored) may be a confirmation that did not come in time.
+    #[must_use]
+    pub fn is_certainly_not_stored(self) -> bool {
+        matches!(self, Self::Full | Self::TooLarge | Self::Unsupported)
+    }
+}
+
 /// The delivery was not settled. A transport creates this error with [`lost`](Self::lost), [`lost_after_copy`](Self::lost_after_copy)
 /// or [`held`](Self::held).
 #[derive(Debug)]
@@ -178,6 +187,15 @@ impl<R> SettleError<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_whose_confirmation_did_not_come_may_be_stored() {
+        use TransportErrorKind::{Closed, Full, Locked, Lost, NotStored, Other, TooLarge};
+        use TransportErrorKind::{Unreachable, Unsupported};
+        assert!([Full, TooLarge, Unsupported].into_iter().all(TransportErrorKind::is_certainly_not_stored));
+        let open = [Closed, Locked, Lost, NotStored, Other, Unreachable];
+        assert!(!open.into_iter().any(TransportErrorKind::is_certainly_not_stored));
+    }
 
     #[test]
     fn the_source_of_a_clone_is_the_error_itself() {

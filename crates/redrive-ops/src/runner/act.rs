@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use redrive_core::{
-    EntryHandle, EntryOutcome, Selection, Shelf, ShelfReport, Shelves, TransportError, TransportErrorKind,
-};
+use redrive_core::{EntryHandle, EntryOutcome, Selection, Shelf, ShelfReport, Shelves, TransportError};
 
 use crate::plan::PlanAction;
 use crate::run::EntryState;
@@ -43,7 +41,9 @@ fn states(
             Some(EntryOutcome::Done) => EntryState::Done,
             Some(EntryOutcome::NotFound) => EntryState::NotFound,
             Some(EntryOutcome::NotTried) => EntryState::NotTried,
-            Some(EntryOutcome::Failed(error)) if is_certain(&error) => EntryState::Failed(error.to_string()),
+            Some(EntryOutcome::Failed(error)) if error.kind().is_certainly_not_stored() => {
+                EntryState::Failed(error.to_string())
+            }
             Some(EntryOutcome::Failed(error)) => EntryState::Uncertain(error.to_string()),
             // An entry that is not in the report was not tried.
             _ => EntryState::NotTried,
@@ -53,14 +53,10 @@ fn states(
     (handles.into_iter().map(state).collect(), stopped)
 }
 
-/// Returns true if the error says that no copy was stored. Any other error leaves that open, or is about the removal.
-fn is_certain(error: &TransportError) -> bool {
-    use TransportErrorKind::{Full, TooLarge, Unsupported};
-    matches!(error.kind(), Full | TooLarge | Unsupported)
-}
-
 #[cfg(test)]
 mod tests {
+    use redrive_core::TransportErrorKind;
+
     use super::*;
 
     #[test]
