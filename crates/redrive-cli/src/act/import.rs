@@ -49,7 +49,7 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
         bail!("not done: the answer was no");
     }
     let mut audit = state.audit()?;
-    let (done, failed) = importing.run(&desk).await?;
+    let (done, failed) = importing.run(&state, &desk).await?;
     let (by, now) = (operator(reason), SystemTime::now());
     let shelf = shelf.unwrap_or(Shelf::DeadLetter);
     let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Import, &desk.queue, shelf)

@@ -10,7 +10,7 @@ use redrive::EntryHandle;
 use serde::{Deserialize, Serialize};
 
 /// What was stored before.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct RestoreJournal {
     pub(super) begun: HashSet<EntryHandle>,
     done: HashSet<EntryHandle>,

@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use redrive::ops::{
     AuditAction, AuditCounts, AuditRecord, ContentDigest, EntryState, ExportLines, ExportedEntry, Operator,
-    PlanAction, Replay,
+    PlanAction, Replay, ShelfLock,
 };
 use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 
@@ -24,6 +24,8 @@ pub(crate) struct Undoing {
     run: String,
     replay: Replay,
     journal: PathBuf,
+    /// What was restored before.
+    before: RestoreJournal,
     /// How many messages were discarded.
     pub(crate) removed: usize,
     /// How many were being restored when a process died.
@@ -55,7 +57,8 @@ impl Undoing {
         entries.retain(|entry| removed.contains(&entry.handle));
         let uncertain = entries.iter().filter(|entry| before.is_uncertain(&entry.handle)).count();
         entries.retain(|entry| !before.begun.contains(&entry.handle));
-        Ok(Self { run: run.to_owned(), replay, journal, removed: removed.len(), uncertain, entries })
+        let (run, removed) = (run.to_owned(), removed.len());
+        Ok(Self { run, replay, journal, before, removed, uncertain, entries })
     }
 
     /// Returns the queue of the run.
@@ -72,7 +75,8 @@ impl Undoing {
     ///
     /// # Errors
     ///
-    /// If the run is one of another broker, or its files or the audit log cannot be written.
+    /// If the run is one of another broker, the shelf is locked, or another command restored messages meanwhile: nothing is restored. If
+    /// its files or the audit log cannot be written.
     pub(crate) async fn run(
         &self,
         state: &State,
@@ -84,6 +88,9 @@ impl Undoing {
             return Err(usage(format!("this run is one of {}, and not of {}", header.broker, desk.broker)));
         }
         let mut audit = state.audit()?;
+        let holder = format!("redrive undo {}", self.run);
+        let _lock = lock(state, desk, header.plan.shelf(), &holder)?;
+        is_unchanged(&self.journal, &self.before)?;
         let (done, failed) =
             restore(&*desk.shelves, self.entries.iter().map(|entry| (&entry.handle, entry)), &self.journal)
                 .await?;
@@ -113,6 +120,8 @@ pub(crate) struct Importing {
     /// How many of these are on the shelf all the same.
     pub(crate) on_shelf: usize,
     journal: PathBuf,
+    /// What was imported before.
+    before: RestoreJournal,
     entries: Vec<(EntryHandle, ExportedEntry)>,
 }
 
@@ -149,7 +158,7 @@ pub(crate) async fn import(
     }
     entries.retain(|(name, _)| is_new(name));
     let on_shelf = new - entries.len();
-    Ok(Importing { all, uncertain, new, on_shelf, journal, entries })
+    Ok(Importing { all, uncertain, new, on_shelf, journal, before, entries })
 }
 
 /// Counts the messages on a shelf by their content. A shelf that the broker does not have is empty.
@@ -208,11 +217,34 @@ impl Importing {
     ///
     /// # Errors
     ///
-    /// If it cannot be noted.
-    pub(crate) async fn run(&self, desk: &Desk) -> Result<(u64, Option<anyhow::Error>)> {
+    /// If a shelf is locked, or another command imported messages meanwhile: nothing is put back. If it cannot be noted.
+    pub(crate) async fn run(&self, state: &State, desk: &Desk) -> Result<(u64, Option<anyhow::Error>)> {
+        let is_needed = |shelf: &Shelf| self.entries.iter().any(|(name, _)| name.shelf() == *shelf);
+        let shelves = [Shelf::DeadLetter, Shelf::Parking].into_iter().filter(is_needed);
+        let _locks: Vec<_> =
+            shelves.map(|shelf| lock(state, desk, shelf, "redrive import")).collect::<Result<_>>()?;
+        is_unchanged(&self.journal, &self.before)?;
         let entries = self.entries.iter().map(|(name, entry)| (name, entry));
         restore(&*desk.shelves, entries, &self.journal).await
     }
+}
+
+/// Locks the shelf as runs and edits do: two commands at once would restore every message twice.
+fn lock(state: &State, desk: &Desk, shelf: Shelf, holder: &str) -> Result<ShelfLock> {
+    let locked = state.journals()?.lock(&desk.broker, &desk.queue, shelf, holder);
+    locked.context("nothing was restored")
+}
+
+/// Reads the journal again, under the lock.
+///
+/// # Errors
+///
+/// If another command has restored messages since it was read.
+fn is_unchanged(journal: &Path, before: &RestoreJournal) -> Result<()> {
+    if RestoreJournal::read(journal)? != *before {
+        bail!("another command restored messages meanwhile: nothing was restored. Run the command again");
+    }
+    Ok(())
 }
 
 /// Restores one entry after the other, each noted before and after. Returns how many, and why it ended early.

@@ -204,10 +204,7 @@ pub(super) async fn control(
     let by = web.operator(&who, "");
     let what = match (&*asked.ask, asked.per_second) {
         ("undo", _) => {
-            let undoing = Undoing::of(&web.state, &asked.id)?;
-            let (_, failed) = undoing.run(&web.state, web.desk(undoing.queue())?, by).await?;
-            web.forget(undoing.queue());
-            failed.map_or(Ok(()), Err)?;
+            web.undo(asked.id.clone(), by).await?;
             None
         }
         ("resume", _) if !now.is_running && has_nothing_left(&now.replay, &now.report) => {

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use redrive::Shelf;
 use redrive::ops::{FinishedRun, Operator, RunControl, RunOptions, ShelfView, UncertainEntries, ViewOptions};
 use tokio::sync::oneshot;
 
 use super::auth::{Auth, Who};
 use super::exposure::Exposure;
+use crate::desk::undo::Undoing;
 use crate::desk::{self, Desk, SavedPlan, State, within};
 use crate::exit::usage;
 use crate::look::shelves::explained;
@@ -31,6 +32,8 @@ pub(crate) struct Web {
     /// Held while a shelf is read: two readers of one shelf would hide messages from each other.
     reading: HashMap<Place, tokio::sync::Mutex<()>>,
     runs: Mutex<HashMap<String, RunControl>>,
+    /// Held while discarded messages are brought back.
+    undoing: tokio::sync::Mutex<()>,
 }
 
 impl Web {
@@ -46,8 +49,8 @@ impl Web {
             .iter()
             .flat_map(|desk| [Shelf::DeadLetter, Shelf::Parking].map(|shelf| (desk.queue.clone(), shelf)));
         let reading = places.map(|place| (place, tokio::sync::Mutex::default())).collect();
-        let (views, runs) = Default::default();
-        Ok(Self { global, context, state, desks, auth, exposure, views, reading, runs })
+        let (views, runs, undoing) = Default::default();
+        Ok(Self { global, context, state, desks, auth, exposure, views, reading, runs, undoing })
     }
 
     /// Returns the shelves of a queue.
@@ -152,6 +155,27 @@ impl Web {
             web.follow(&desk, begun, started).await;
         });
         resumed.await.map(drop)
+    }
+
+    /// Brings back what a run discarded; it goes on when the request is over. A second click waits for the first one, and finds nothing
+    /// left.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Undoing::run`], or why not all could be restored.
+    pub(super) async fn undo(self: &Arc<Self>, run: String, by: Operator) -> Result<()> {
+        let web = Arc::clone(self);
+        let undone = tokio::spawn(async move {
+            let _guard = web.undoing.lock().await;
+            let undoing = Undoing::of(&web.state, &run)?;
+            if undoing.left() == 0 {
+                return Ok(());
+            }
+            let (_, failed) = undoing.run(&web.state, web.desk(undoing.queue())?, by).await?;
+            web.forget(undoing.queue());
+            failed.map_or(Ok(()), Err)
+        });
+        undone.await.context("the messages were not all brought back")?
     }
 
     async fn spawn<F: Future<Output = ()> + Send + 'static>(

@@ -139,6 +139,7 @@ mod memory {
         a_run_that_achieved_nothing_does_not_read_as_success: running::does_not_read_as_success,
         a_run_that_is_told_to_end_ends_after_its_step: running::told_to_end,
         the_service_says_which_queues_it_has: looking::queues,
+        two_at_once_put_messages_back_once: undo::two_at_once,
     }
 
     tests! { Shop::small_memory();
