@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::ask::counted;
 use crate::args::{Global, Undo};
 use crate::desk::undo::Undoing;
-use crate::desk::{State, connect, operator};
+use crate::desk::{State, connect, operator, within};
 use crate::exit::Exit;
 use crate::output::{plural, print, printable};
 
@@ -13,7 +13,12 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     let context = global.broker()?;
     global.may_act(&context)?;
     let state = State::open(global)?;
-    let undoing = Undoing::of(&state, &state.run(&command.run)?)?;
+    let mut undoing = Undoing::of(&state, &state.run(&command.run)?)?;
+    let desk = connect(global, &context, undoing.queue()).await?;
+    within(global.timeout, undoing.look(&state, &desk)).await?;
+    if let Some(found) = undoing.found() {
+        print(&found);
+    }
     print(&printable(&format!(
         "{} of `{}` discarded; {} can be restored",
         plural(undoing.removed, "message"),
@@ -32,7 +37,6 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     if !command.yes && !counted(undoing.left(), "restore")? {
         bail!("not done: the answer was no");
     }
-    let desk = connect(global, &context, undoing.queue()).await?;
     let (done, failed) = undoing.run(&state, &desk, operator(command.reason.as_deref())).await?;
     print(&format!("{done} of {} restored", undoing.left()));
     match failed {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use redrive::ops::{
@@ -13,11 +13,15 @@ use redrive::ops::{
     PlanAction, Replay, ShelfLock,
 };
 use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+use tokio::time::Instant;
 
 use super::restore_journal::{Noted, RestoreJournal, note};
 use super::{Desk, State};
 use crate::exit::usage;
 use crate::look::shelves::is_missing;
+
+/// Minimum time between two looks at a shelf: what another client reads during the first one is back then.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// What can be brought back of a run.
 pub(crate) struct Undoing {
@@ -31,6 +35,16 @@ pub(crate) struct Undoing {
     /// How many were being restored when a process died.
     pub(crate) uncertain: usize,
     entries: Vec<ExportedEntry>,
+    /// The messages whose removal was begun when the process of the run died, and that were not [looked](Self::look) for.
+    in_doubt: Vec<ExportedEntry>,
+    looked: Option<Looked>,
+}
+
+/// What a look at the shelf found out about the messages in doubt.
+struct Looked {
+    at: Instant,
+    gone: HashSet<EntryHandle>,
+    on_shelf: usize,
 }
 
 impl Undoing {
@@ -50,15 +64,19 @@ impl Undoing {
         }
         let journal = state.undone(run);
         let before = RestoreJournal::read(&journal)?;
-        let removed = removed(&replay);
+        // Only what was removed was restored.
+        let (restored, open): (HashSet<_>, HashSet<_>) =
+            replay.open.iter().cloned().partition(|entry| before.begun.contains(entry));
+        let removed = &removed(&replay) | &restored;
         let file = File::open(&originals)
             .with_context(|| format!("cannot open the originals {}", originals.display()))?;
         let mut entries: Vec<_> = ExportLines::new(BufReader::new(file)).collect::<Result<_, _>>()?;
+        let in_doubt = entries.iter().filter(|entry| open.contains(&entry.handle)).cloned().collect();
         entries.retain(|entry| removed.contains(&entry.handle));
         let uncertain = entries.iter().filter(|entry| before.is_uncertain(&entry.handle)).count();
         entries.retain(|entry| !before.begun.contains(&entry.handle));
         let (run, removed) = (run.to_owned(), removed.len());
-        Ok(Self { run, replay, journal, before, removed, uncertain, entries })
+        Ok(Self { run, replay, journal, before, removed, uncertain, entries, in_doubt, looked: None })
     }
 
     /// Returns the queue of the run.
@@ -66,39 +84,107 @@ impl Undoing {
         self.replay.header.plan.queue()
     }
 
+    /// Returns the shelf of the run.
+    pub(crate) fn shelf(&self) -> Shelf {
+        self.replay.header.plan.shelf()
+    }
+
     /// Returns how many messages can be restored.
     pub(crate) fn left(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Returns how many messages a [look](Self::look) at the shelf is needed for.
+    pub(crate) fn in_doubt(&self) -> usize {
+        self.in_doubt.len()
+    }
+
+    /// Looks for the messages in doubt: those that are not on the shelf were removed, and can be restored.
+    ///
+    /// # Errors
+    ///
+    /// If the run is one of another broker, the shelf is locked, or it cannot be read.
+    pub(crate) async fn look(&mut self, state: &State, desk: &Desk) -> Result<()> {
+        self.check_broker(desk)?;
+        if self.in_doubt.is_empty() {
+            return Ok(());
+        }
+        let _lock = lock(state, desk, self.shelf(), &self.holder())?;
+        // The run may have gone on until the lock was free.
+        *self = Self::of(state, &self.run)?;
+        let wanted = self.in_doubt.iter().map(|entry| entry.handle.clone()).collect();
+        let there = found(desk, self.shelf(), &wanted).await?;
+        let gone: HashSet<_> = wanted.difference(&there).cloned().collect();
+        self.removed += gone.len();
+        self.entries.extend(self.in_doubt.drain(..).filter(|entry| gone.contains(&entry.handle)));
+        self.looked = Some(Looked { at: Instant::now(), gone, on_shelf: there.len() });
+        Ok(())
+    }
+
+    /// Returns what the look at the shelf found, in a line.
+    pub(crate) fn found(&self) -> Option<String> {
+        let Looked { gone, on_shelf, .. } = self.looked.as_ref()?;
+        let all = gone.len() + on_shelf;
+        Some(format!(
+            "{all} were being discarded when the run was killed: {} are not on the shelf, {on_shelf} are on it and stay",
+            gone.len()
+        ))
+    }
+
+    /// Looks a second time for what seems gone, since another client that reads the shelf hides what it reads.
+    async fn look_again(&self, desk: &Desk) -> Result<()> {
+        let Some(Looked { at, gone, .. }) = self.looked.as_ref().filter(|looked| !looked.gone.is_empty())
+        else {
+            return Ok(());
+        };
+        tokio::time::sleep_until(*at + BETWEEN_LOOKS).await;
+        let there = found(desk, self.shelf(), gone).await?.len();
+        if there > 0 {
+            bail!(
+                "{there} of the messages that were not on the shelf are on it now, as if another client had read it: nothing was \
+                 restored. Run the command again"
+            );
+        }
+        Ok(())
+    }
+
+    fn check_broker(&self, desk: &Desk) -> Result<()> {
+        let broker = &self.replay.header.broker;
+        if *broker != desk.broker {
+            return Err(usage(format!("this run is one of {broker}, and not of {}", desk.broker)));
+        }
+        Ok(())
+    }
+
+    /// Returns who holds the lock of the shelf, for those who are refused.
+    fn holder(&self) -> String {
+        format!("redrive undo {}", self.run)
     }
 
     /// Restores them. Returns how many, and why it ended early.
     ///
     /// # Errors
     ///
-    /// If the run is one of another broker, the shelf is locked, or another command restored messages meanwhile: nothing is restored. If
-    /// its files or the audit log cannot be written.
+    /// If the run is one of another broker, the shelf is locked, or it changed meanwhile: nothing is restored. If its files or the
+    /// audit log cannot be written.
     pub(crate) async fn run(
         &self,
         state: &State,
         desk: &Desk,
         by: Operator,
     ) -> Result<(u64, Option<anyhow::Error>)> {
-        let header = &self.replay.header;
-        if header.broker != desk.broker {
-            return Err(usage(format!("this run is one of {}, and not of {}", header.broker, desk.broker)));
-        }
+        self.check_broker(desk)?;
         let mut audit = state.audit()?;
-        let holder = format!("redrive undo {}", self.run);
-        let _lock = lock(state, desk, header.plan.shelf(), &holder)?;
+        let _lock = lock(state, desk, self.shelf(), &self.holder())?;
         is_unchanged(&self.journal, &self.before)?;
+        self.look_again(desk).await?;
         let (done, failed) =
             restore(&*desk.shelves, self.entries.iter().map(|entry| (&entry.handle, entry)), &self.journal)
                 .await?;
-        let (now, shelf) = (SystemTime::now(), header.plan.shelf());
-        let mut record =
-            AuditRecord::new(by.who, by.host, now, AuditAction::Undo, header.plan.queue(), shelf)
-                .run_id(&self.run)
-                .counts(AuditCounts::done(done));
+        let (now, shelf) = (SystemTime::now(), self.shelf());
+        let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Undo, self.queue(), shelf)
+            .run_id(&self.run)
+            .counts(AuditCounts::done(done));
         if let Some(reason) = &by.reason {
             record = record.reason(reason);
         }
@@ -107,6 +193,25 @@ impl Undoing {
             .context("the messages are restored, and that could not be noted in the audit log")?;
         Ok((done, failed))
     }
+}
+
+/// Returns those of these entries that are on the shelf. Keeps runs of other machines from it, which hold what they read for minutes.
+async fn found(desk: &Desk, shelf: Shelf, wanted: &HashSet<EntryHandle>) -> Result<HashSet<EntryHandle>> {
+    let cannot = || format!("cannot read what is on the {shelf} shelf: nothing was restored");
+    let leased = desk.shelves.lease(shelf).await.with_context(cannot)?;
+    let mut there = HashSet::new();
+    let mut each = |entry: Shelved| {
+        if wanted.contains(&entry.handle) {
+            there.insert(entry.handle);
+        }
+        if there.len() == wanted.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let scanned = desk.shelves.scan(shelf, &mut each).await;
+    if let Some(leased) = &leased {
+        leased.lease.end().await;
+    }
+    scanned.with_context(cannot)?;
+    Ok(there)
 }
 
 /// What can be imported of a file.

@@ -81,12 +81,15 @@ impl Now {
         }
     }
 
-    /// Returns how many discarded messages can be brought back.
-    fn undoable(&self, web: &Web, id: &str) -> usize {
+    /// Returns the text of the button that brings discarded messages back.
+    fn undo_button(&self, web: &Web, id: &str) -> Option<String> {
         if self.is_running || self.replay.header.plan.action() != PlanAction::Discard {
-            return 0;
+            return None;
         }
-        Undoing::of(&web.state, id).map_or(0, |undoing| undoing.left())
+        let undoing = Undoing::of(&web.state, id).ok()?;
+        let most = undoing.left() + undoing.in_doubt();
+        let up_to = if undoing.in_doubt() > 0 { "up to " } else { "" };
+        (most > 0).then(|| format!("Bring back {up_to}{}", plural(most, "message")))
     }
 }
 
@@ -172,8 +175,7 @@ fn controls(web: &Web, id: &str, now: &Now) -> Markup {
                 button.quiet name="ask" value="abort" { "Abort" }
             }
             @if now.can_resume() { button name="ask" value="resume" { "Resume" } }
-            @let left = now.undoable(web, id);
-            @if left > 0 { button name="ask" value="undo" { "Bring back " (plural(left, "message")) } }
+            @if let Some(text) = now.undo_button(web, id) { button name="ask" value="undo" { (text) } }
         }
         @if now.is_running {
             form.plain method="post" action={ (web.exposure.base) "/run" } {

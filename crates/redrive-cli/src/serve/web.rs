@@ -167,11 +167,19 @@ impl Web {
         let web = Arc::clone(self);
         let undone = tokio::spawn(async move {
             let _guard = web.undoing.lock().await;
-            let undoing = Undoing::of(&web.state, &run)?;
+            let mut undoing = Undoing::of(&web.state, &run)?;
+            let place = (undoing.queue().to_owned(), undoing.shelf());
+            let desk = web.desk(&place.0)?;
+            // What the page reads would seem gone.
+            let _reading = match web.reading.get(&place) {
+                Some(reading) if undoing.in_doubt() > 0 => Some(reading.lock().await),
+                _ => None,
+            };
+            within(web.global.timeout, undoing.look(&web.state, desk)).await?;
             if undoing.left() == 0 {
-                return Ok(());
+                return undoing.found().map_or(Ok(()), |found| Err(usage(found)));
             }
-            let (_, failed) = undoing.run(&web.state, web.desk(undoing.queue())?, by).await?;
+            let (_, failed) = undoing.run(&web.state, desk, by).await?;
             web.forget(undoing.queue());
             failed.map_or(Ok(()), Err)
         });

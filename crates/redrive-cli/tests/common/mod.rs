@@ -362,6 +362,15 @@ impl Shop {
         own.broker.set_shelf_writable(&self.queue, Shelf::DeadLetter, writable);
     }
 
+    /// Takes the first message of the shelf, as a client that reads it: until the channel is closed, nobody else sees it.
+    pub(crate) async fn hold_first(&self) -> (Channel, Connection) {
+        let (channel, connection) = self.channel().await;
+        let queue = format!("{}--dead-letters", self.queue);
+        let got = channel.basic_get(queue.as_str().into(), Default::default()).await.expect("read");
+        assert!(got.is_some(), "a message");
+        (channel, connection)
+    }
+
     /// Nobody can send to a dead-letter queue of Service Bus.
     pub(crate) fn takes_restored(&self) -> bool {
         !matches!(self.on, On::ServiceBus(_))

@@ -76,6 +76,8 @@ macro_rules! on_rabbitmq_emulator {
             a_queue_that_is_missing_is_named: looking::unknown,
             a_run_is_controlled_from_another_process: running::control,
             a_run_that_waits_says_why: running::waits,
+            #[cfg(unix)]
+            an_undo_restores_nothing_that_another_client_reads: undo::while_another_client_reads,
             the_options_of_a_service_are_explained: service,
         }
     };
@@ -139,6 +141,7 @@ mod memory {
         a_run_that_achieved_nothing_does_not_read_as_success: running::does_not_read_as_success,
         a_run_that_is_told_to_end_ends_after_its_step: running::told_to_end,
         the_service_says_which_queues_it_has: looking::queues,
+        a_discard_that_was_killed_within_a_step_is_undone: undo::of_a_killed_discard,
         two_at_once_put_messages_back_once: undo::two_at_once,
     }
 

@@ -1,11 +1,15 @@
 //! Discards are undone, and something goes wrong with it.
 
-use redrive::ops::JournalFolder;
-use redrive::{Message, Shelf};
+use std::time::SystemTime;
+
+use redrive::ops::{JournalFolder, JournalHeader, Operator, Plan, PlanAction, RunOptions};
+use redrive::{Message, Selection, Shelf};
 use reqwest::StatusCode;
 use reqwest::header::{COOKIE, ORIGIN};
+use serde_json::Value;
 
 use crate::common::{Cli, Page, Shop};
+use crate::terminal::Terminal;
 
 /// Until there is room, nothing is restored, and no message is in doubt. An answer that says less leaves one in doubt.
 pub(crate) async fn on_a_full_shelf(shop: &Shop) {
@@ -87,4 +91,64 @@ pub(crate) async fn two_at_once(shop: &Shop) {
     tokio::join!(cli.run(&import), cli.run(&import));
     shop.has_shelved(5).await;
     page.stop().await;
+}
+
+/// What left the shelf comes back once, and what is still there stays.
+pub(crate) async fn of_a_killed_discard(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let run = killed_discard(shop, &cli).await;
+    let undone = cli.ok(&["undo", &run, "--yes"]).await;
+    for said in [
+        "5 were being discarded when the run was killed: 2 are not on the shelf, 3 are on it and stay\n",
+        "2 messages of `orders` were discarded; 2 can be restored\n",
+        "2 of 2 restored\n",
+    ] {
+        assert!(undone.out.contains(said), "{said}: {}", undone.out);
+    }
+    shop.has_shelved(5).await;
+    let again = cli.ok(&["undo", &run, "--yes"]).await;
+    assert!(again.out.contains("3 were being discarded"), "{}", again.out);
+    assert!(again.out.contains("2 messages of `orders` were discarded; 0 can be restored"), "{}", again.out);
+    shop.has_shelved(5).await;
+}
+
+/// A message that another client reads seems gone; when it is restored it would be there twice.
+pub(crate) async fn while_another_client_reads(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let run = killed_discard(shop, &cli).await;
+    let (reader, _connection) = shop.hold_first().await;
+    let mut terminal = Terminal::start(&cli, &["undo", &run]);
+    terminal.shows(&["3 are not on the shelf, 2 are on it and stay", "type the number of messages, 3"]).await;
+    reader.close(200, "done".into()).await.expect("closed");
+    shop.has_shelved(3).await;
+    terminal.press("3\r").await;
+    terminal.shows(&["1 of the messages that were not on the shelf are on it now"]).await;
+    shop.has_shelved(3).await;
+    cli.ok(&["undo", &run, "--yes"]).await;
+    shop.has_shelved(5).await;
+    shop.tidy_up().await;
+}
+
+/// A discard of all that was killed when two were removed, before it noted that. Returns its run.
+async fn killed_discard(shop: &Shop, cli: &Cli) -> String {
+    let queue = &*shop.queue;
+    let planned = cli.json(&["plan", queue, "--all", "--action", "discard"]).await;
+    let saved = cli.state().join("plans").join(format!("{}.json", planned["id"].as_str().expect("an id")));
+    let saved: Value = serde_json::from_slice(&std::fs::read(saved).expect("a plan")).expect("JSON");
+    let plan: Plan = serde_json::from_value(saved["plan"].clone()).expect("a plan");
+    let handles: Vec<_> = plan.entries().iter().map(|entry| entry.handle.clone()).collect();
+    let (broker, now) = (saved["broker"].as_str().expect("a broker"), SystemTime::now());
+    let header = JournalHeader::new(broker, Operator::new("ada", "ops-1", now), RunOptions::new(), plan);
+    let run = header.run.clone();
+    let originals = cli.state().join("originals").join(format!("{run}.jsonl"));
+    cli.ok(&["export", queue, "--output", &originals.display().to_string()]).await;
+    let folder = JournalFolder::open(cli.state().join("runs")).expect("a folder");
+    let (mut journal, _lock) = folder.begin(header).expect("begun");
+    journal.intent(PlanAction::Discard, &handles, now).expect("written");
+    let removed = Selection::handles(handles.into_iter().take(2));
+    let _ = shop.shelves().await.discard(Shelf::DeadLetter, &removed).await.expect("removed");
+    shop.has_shelved(3).await;
+    run
 }
