@@ -84,7 +84,8 @@ impl Options {
 
     /// Returns the unmet needs that the facts do not show: one sentence each, with what to do.
     pub(crate) fn unmet(&self, needs: &Needs) -> Vec<String> {
-        let mut unmet = Vec::from_iter(self.unmet_in_sessions(needs));
+        let mut unmet = Vec::from_iter(self.unmet_by_pause(needs));
+        unmet.extend(self.unmet_in_sessions(needs));
         unmet.extend(self.unmet_by_delivery_count(needs));
         let retries = needs.attempts.is_some() || !needs.waits.is_empty();
         let longest_held = self.hold_lock_up_to.unwrap_or_default();
@@ -100,6 +101,20 @@ impl Options {
         #[cfg(feature = "rest")]
         unmet.extend(self.unmet_by_rest());
         unmet
+    }
+
+    /// Refuses a policy whose waits hold a session too long. This is no fact of the broker: a fact would also cut the longer waits
+    /// that an error or a handler asks for.
+    fn unmet_by_pause(&self, needs: &Needs) -> Option<String> {
+        let longest = self.sessions.map(|_| self.longest_rest())?;
+        let asked = needs.waits.last().copied().filter(|&asked| asked > longest)?;
+        Some(format!(
+            "the retry policy asks for a wait of {}, but servicebus can hold a message of queue `{}` for {} at most: lower the \
+             policy's cap or schedule",
+            humantime::format_duration(asked),
+            self.entity.path(),
+            humantime::format_duration(longest),
+        ))
     }
 
     /// Refuses too many attempts in sessions: each attempt is a delivery of the same message, and one delivery must be left for a
@@ -153,7 +168,6 @@ impl Options {
             facts.delays.in_place = self.hold_lock_up_to.map(|longest| InPlace::Any { longest });
         }
         if self.sessions.is_some() {
-            facts.delays.longest = Some(self.longest_rest());
             // A session that ends with its connection, for example in a crash, counts no delivery.
             facts.counting.deliveries = false;
         }
@@ -169,7 +183,9 @@ pub(super) fn refused(message: String) -> TransportError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
+
+    use redrive_core::{Delivery, Disposition, Message, Planning, Settlement};
 
     use super::*;
     use crate::options::Sessions;
@@ -283,6 +299,16 @@ mod tests {
         needs.waits.insert(Duration::from_secs(301));
         assert!(options.check_needs(&needs).is_err());
         assert!(options.max_lock_renewal(Duration::from_secs(600)).check_needs(&needs).is_ok());
+    }
+
+    #[test]
+    fn a_session_rests_for_as_long_as_a_handler_asks() {
+        let facts = Options::new("orders").sessions(Sessions::concurrent(1)).facts();
+        let delivery = Delivery::new(Message::new(""), "orders", SystemTime::now());
+        let asked = Duration::from_secs(3600);
+        let planning = Planning::new(SystemTime::now(), &facts);
+        let planned = Settlement::plan(&delivery, Disposition::Snooze(asked), &planning);
+        assert!(matches!(planned, Settlement::Reschedule { wait, .. } if wait == asked), "{planned:?}");
     }
 
     #[test]
