@@ -147,7 +147,12 @@ impl ServiceBusShelves {
             match worked.map_err(|not_done| progress.not_done(number, not_done)) {
                 Ok(()) => {
                     report.note(named.handle, named.id.as_deref(), EntryOutcome::Done);
-                    receiver.forget(&taken).await;
+                    if self.only_marks(work) {
+                        // It was abandoned, not settled: forgetting it on its link could remove the marked message.
+                        receiver.locks.leave(&taken);
+                    } else {
+                        receiver.forget(&taken).await;
+                    }
                 }
                 Err(NextStep::Again) => {
                     debug!(place = %path, number, "a lock was lost while a shelf was processed; its message is redelivered");
@@ -260,6 +265,14 @@ impl ServiceBusShelves {
         drop(locks);
         unlock(wire, &place.path, &others).await;
         ended
+    }
+
+    /// Returns true if the operation leaves the message where it is, with a mark.
+    fn only_marks(&self, work: Work<'_>) -> bool {
+        let options = &self.shared.options;
+        matches!(work, Work::Park)
+            && options.parking_queue.is_none()
+            && options.dead_letter_target().is_none()
     }
 
     /// Processes one message. `is_sent` is true if its copy is already stored.
