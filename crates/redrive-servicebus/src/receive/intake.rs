@@ -20,6 +20,8 @@ pub(crate) struct Intake {
     consumed: ConsumedEntity,
     source: Source,
     backoff: ReconnectBackoff,
+    /// True from an attach on until the link ends on request: a lost link loses its deliveries.
+    may_be_cut: bool,
     retired: Vec<Retired>,
 }
 
@@ -35,7 +37,8 @@ enum LinkEnd {
 
 impl Intake {
     pub(crate) fn new(consumed: ConsumedEntity, source: Source) -> Self {
-        Self { consumed, source, backoff: ReconnectBackoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
+        let backoff = ReconnectBackoff::up_to(LONGEST_BACKOFF);
+        Self { consumed, source, backoff, may_be_cut: false, retired: Vec::new() }
     }
 
     /// Receives until the transport is closed. Returns the links of deliveries that are still in flight: these can be released
@@ -96,6 +99,10 @@ impl Intake {
         if let Some(longest) = self.consumed.max_wait_time {
             receiver.set_max_wait(longest);
         }
+        if std::mem::replace(&mut self.may_be_cut, true) {
+            // Again, however long the outage was: what was lost with the previous link is redelivered from now on.
+            self.consumed.shared.locks.signal_interruption();
+        }
         receiver.allow(limit).await?;
         info!(entity = %self.consumed.path, limit, "attached");
         self.consumed.shared.locks.signal_connection(Ok(()));
@@ -128,6 +135,7 @@ impl Intake {
         };
         match end {
             LinkEnd::Requested => {
+                self.may_be_cut = false;
                 self.drain(&*wire, &mut *receiver, &in_flight).await;
                 self.retired.push((in_flight, receiver));
                 Ok(LinkEnd::Requested)

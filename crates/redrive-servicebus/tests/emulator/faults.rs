@@ -1,10 +1,11 @@
 //! Tests of faults: connections, locks, answers, and configuration.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Settlement,
-    Shelf, Shelves, Signals, Transport, TransportErrorKind,
+    BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Receiver,
+    Settlement, Shelf, Shelves, Signal, Signals, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};
@@ -63,6 +64,34 @@ async fn a_consumer_whose_broker_is_killed_is_interrupted_until_it_is_back() -> 
     eventually("it has recovered", async || handle.health().is_ready()).await;
     handle.stop();
     running.await??;
+    Ok(())
+}
+
+/// What was lost is redelivered when the connection is back, which may be long after it was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interruption_is_signalled_again_before_redeliveries() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = ServiceBus::options(QUEUE).connect(&emulator.connection_string()).await?;
+    let seen = Arc::<Mutex<Vec<&str>>>::default();
+    let record = Arc::clone(&seen);
+    let signals = Signals::to(move |signal| {
+        record.lock().expect("no panic").push(match signal {
+            Signal::Interrupted { .. } => "interrupted",
+            Signal::Disconnected(_) => "disconnected",
+            Signal::Connected => "connected",
+            _ => "other",
+        });
+    });
+    let (receiver, _) = transport.open(&Needs::none(), signals).await?;
+    receiver.set_limit(1).await?;
+    let last = || seen.lock().expect("no panic").last().copied();
+    eventually("it is attached", async || last() == Some("connected")).await;
+    emulator.crash().await;
+    eventually("it is cut", async || last() == Some("disconnected")).await;
+    emulator.restart().await?;
+    eventually("it is attached again", async || last() == Some("connected")).await;
+    let seen = seen.lock().expect("no panic").clone();
+    assert!(seen.ends_with(&["disconnected", "interrupted", "connected"]), "{seen:?}");
     Ok(())
 }
 
