@@ -152,7 +152,11 @@ impl AmqpConnection {
     pub(super) async fn sender(&self, target: &str) -> Result<Arc<Mutex<Sender>>, WireError> {
         let attached = self.senders.of(target);
         let mut link = attached.lock().await;
-        if let Some(sender) = &*link {
+        // A link in use is not idle, and whoever uses it notices its end.
+        let is_detached = |sender: &Mutex<Sender>| {
+            sender.try_lock().is_ok_and(|mut sender| sending::is_detached(&mut sender))
+        };
+        if let Some(sender) = link.as_ref().filter(|sender| !is_detached(sender)) {
             return Ok(Arc::clone(sender));
         }
         self.tokens.authorize(target).await?;

@@ -100,6 +100,9 @@ impl Requests {
 
     /// Returns true if requests can be sent, as far as known.
     pub(crate) fn is_live(&self) -> bool {
+        if self.sender.try_lock().is_ok_and(|mut sender| sending::is_detached(&mut sender)) {
+            self.pending.end();
+        }
         !self.pending.ended.load(Ordering::Acquire)
     }
 

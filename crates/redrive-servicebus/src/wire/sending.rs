@@ -14,6 +14,7 @@ use fe2o3_amqp::transaction::{
     Controller, PostError, Transaction, TransactionDischarge as _, TransactionPosting as _,
 };
 use fe2o3_amqp_types::messaging::{AmqpValue, Body, Data, Outcome};
+use futures::FutureExt as _;
 use serde_amqp::Value;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
@@ -28,6 +29,12 @@ const FIRST_RETRY_WAIT: Duration = Duration::from_millis(20);
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The largest body whose message certainly fits into one frame, in bytes.
 const IN_ONE_FRAME: usize = 8 * 1024;
+
+/// Returns true if the broker has detached the link, as Azure does with links that are idle for ten minutes. Such a link must not
+/// be used: a message that is handed over to it fails.
+pub(super) fn is_detached(sender: &mut Sender) -> bool {
+    unconstrained(sender.on_detach()).now_or_never().is_some()
+}
 
 /// Passes a message to the link, and returns a future of its outcome. After an error the link must not be used again.
 pub(super) async fn send(

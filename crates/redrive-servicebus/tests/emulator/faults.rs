@@ -130,6 +130,36 @@ async fn a_link_that_is_detached_is_attached_again() -> Result<(), BoxError> {
     Ok(())
 }
 
+/// Azure detaches links that are idle for ten minutes. Here it is one minute, less than a lock lasts.
+#[tokio::test]
+async fn the_first_message_after_idle_minutes_is_sent() -> Result<(), BoxError> {
+    let idle = Duration::from_secs(60);
+    let mut settings = Settings::default();
+    settings.lock_duration = 5 * idle;
+    let emulator = Emulator::builder().queue(QUEUE, settings).virtual_clock().detach_idle_links(idle);
+    let emulator = emulator.start().await?;
+    let transport = started(&emulator).await?;
+    let detached = async || {
+        let before = transport.interruptions();
+        emulator.advance(idle);
+        // The receiving link is detached at the same time.
+        eventually("its links are detached", async || transport.interruptions() > before).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    transport.publish(Message::new("").with_id("a")).await?;
+    let first = next(&transport).await;
+    transport.settle(first.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+    detached().await;
+    transport.publish(Message::new("").with_id("b")).await?;
+    let retried = next(&transport).await;
+    assert_eq!(retried.delivery.id(), "b");
+    detached().await;
+    let settlement = retry(&transport, &retried.delivery);
+    transport.settle(retried.receipt, settlement).await.map_err(|refused| refused.error)?;
+    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_lost_lock_is_lost_and_costs_no_attempt() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
