@@ -117,7 +117,9 @@ impl Undoing {
         let gone: HashSet<_> = wanted.difference(&there).cloned().collect();
         self.removed += gone.len();
         self.entries.extend(self.in_doubt.drain(..).filter(|entry| gone.contains(&entry.handle)));
-        self.looked = Some(Looked { at: Instant::now(), gone, on_shelf: there.len() });
+        if !wanted.is_empty() {
+            self.looked = Some(Looked { at: Instant::now(), gone, on_shelf: there.len() });
+        }
         Ok(())
     }
 
