@@ -167,7 +167,7 @@ impl Options {
     }
 
     /// Sets the longest time for which the lock of a delivery is renewed. Default: 5 min. Afterwards the lock expires, and the
-    /// message is delivered again, which counts.
+    /// message is delivered again, which counts. A wait that [keeps the lock](Self::hold_lock_up_to) is renewed to its end.
     pub fn max_lock_renewal(mut self, longest: Duration) -> Self {
         self.max_lock_renewal = longest;
         self

@@ -113,6 +113,15 @@ impl Locks {
         self.changed.notify_one();
     }
 
+    /// Renews a lock until a wait is over, and for one lock longer to give the message back, however long it is held already.
+    pub(crate) fn renew_beyond(&self, lock: &Uuid, wait: Duration) {
+        if let Some(held) = self.held().get_mut(lock) {
+            let until = later(Instant::now(), wait.saturating_add(ASSUMED_LOCK_DURATION));
+            held.renew_until = held.renew_until.max(until);
+            self.changed.notify_one();
+        }
+    }
+
     /// Removes a delivery that is no longer in flight.
     pub(crate) fn leave(&self, lock: &Uuid) {
         self.held().remove(lock);

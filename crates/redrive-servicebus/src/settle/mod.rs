@@ -138,6 +138,8 @@ async fn retry_in_session(receipt: Receipt, wait: Duration, copy: &Message) -> S
 
 /// Keeps the lock until the wait is over, and then abandons the message, which counts a delivery.
 fn retry_in_place(receipt: Receipt, wait: Duration) {
+    // `max_lock_renewal` counts from the arrival, and the handler may have used it up.
+    receipt.locked.shared.locks.renew_beyond(&receipt.locked.lock, wait);
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
         receipt.locked.shared.locks.leave(&receipt.locked.lock);

@@ -458,3 +458,25 @@ async fn an_entity_that_does_not_answer_holds_up_no_settlement_of_another() -> R
     transport.close().await;
     Ok(())
 }
+
+/// The handler takes most of the time for which the lock is renewed, and then the wait begins.
+#[tokio::test]
+async fn a_lock_is_held_for_a_whole_wait() -> Result<(), BoxError> {
+    let lock = Duration::from_secs(8);
+    let mut settings = Settings::default();
+    settings.lock_duration = lock;
+    let emulator = emulator(settings).await?;
+    let options = ServiceBus::options(QUEUE).hold_lock_up_to(lock).max_lock_renewal(lock);
+    let transport = options.connect(&emulator.connection_string()).await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    tokio::time::sleep(lock * 3 / 4).await;
+    let settlement =
+        plan(&transport, &received.delivery, Disposition::Retry(lock, Failure::custom("Broken", "text")));
+    assert!(matches!(settlement, Settlement::RetryInPlace { .. }), "{settlement:?}");
+    transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    assert_eq!(transport.interruptions(), 0, "the lock expired before the wait was over");
+    Ok(())
+}
