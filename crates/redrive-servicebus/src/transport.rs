@@ -281,7 +281,7 @@ impl Transport for ServiceBus {
         }
         drop(unreceived);
         // The links are closed, with an answer, after the releases: ending the connection could overtake what is not yet sent.
-        join_all(links.into_iter().map(|(_, receiver)| receiver.close())).await;
+        join_all(links.into_iter().map(Retired::close)).await;
         if let Some(wire) = self.shared.connection.close().await {
             wire.close().await;
         }

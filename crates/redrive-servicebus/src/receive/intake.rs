@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use redrive_transport::{LossSignal, ReconnectBackoff};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -26,7 +28,33 @@ pub(crate) struct Intake {
 }
 
 /// A link that delivers nothing more. Its deliveries can be released on it until it is closed.
-pub(crate) type Retired = (Arc<InFlightCount>, Box<dyn WireReceiver>);
+#[derive(Debug)]
+pub(crate) struct Retired {
+    in_flight: Arc<InFlightCount>,
+    /// Dropping this closes the link.
+    open: oneshot::Sender<()>,
+    watched: JoinHandle<()>,
+}
+
+impl Retired {
+    /// Watches the link in a task: its handle must know when the broker detaches it, and nobody receives from it any more.
+    fn new(in_flight: Arc<InFlightCount>, mut receiver: Box<dyn WireReceiver>) -> Self {
+        let (open, closed) = oneshot::channel();
+        let watched = tokio::spawn(async move {
+            tokio::select! {
+                () = receiver.ended() => {}
+                _ = closed => receiver.close().await,
+            }
+        });
+        Self { in_flight, open, watched }
+    }
+
+    pub(crate) async fn close(self) {
+        drop(self.open);
+        // If the task panicked, the link is gone.
+        let _ = self.watched.await;
+    }
+}
 
 /// The reason why receiving on a link ended.
 enum LinkEnd {
@@ -137,7 +165,7 @@ impl Intake {
             LinkEnd::Requested => {
                 self.may_be_cut = false;
                 self.drain(&*wire, &mut *receiver, &in_flight).await;
-                self.retired.push((in_flight, receiver));
+                self.retired.push(Retired::new(in_flight, receiver));
                 Ok(LinkEnd::Requested)
             }
             LinkEnd::Interrupted(error) if is_lasting(&error) => Err(error),
@@ -197,12 +225,12 @@ impl Intake {
 
     /// Closes links that have no delivery in flight.
     async fn close_emptied(&mut self) {
-        let is_emptied = |(in_flight, _): &Retired| in_flight.count() == 0;
+        let is_emptied = |link: &Retired| link.in_flight.count() == 0;
         let (emptied, rest) =
             std::mem::take(&mut self.retired).into_iter().partition::<Vec<_>, _>(is_emptied);
         self.retired = rest;
-        for (_, receiver) in emptied {
-            receiver.close().await;
+        for link in emptied {
+            link.close().await;
         }
     }
 }

@@ -126,6 +126,11 @@ pub(crate) trait WireReceiver: Debug + Send + Sync {
     /// Tells the broker to deliver what it is about to deliver, and then to stop.
     async fn drain(&mut self) -> Result<(), WireError>;
 
+    /// Resolves when the broker has detached the link. Only after [`WireReceiver::drain`]: what arrives nevertheless is released.
+    async fn ended(&mut self) {
+        std::future::pending::<()>().await;
+    }
+
     /// Returns a handle to give back the messages of this receiver, from any task.
     fn handle(&self) -> Arc<dyn Handle>;
 

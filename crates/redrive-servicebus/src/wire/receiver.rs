@@ -113,6 +113,12 @@ impl WireReceiver for AmqpReceiver {
         self.receiver.drain().await.map_err(|error| read_error::illegal_state(&error))
     }
 
+    async fn ended(&mut self) {
+        while let Ok(late) = self.next().await {
+            self.handle.release(&late.tag).await;
+        }
+    }
+
     fn handle(&self) -> Arc<dyn Handle> {
         Arc::<LinkHandle>::clone(&self.handle)
     }

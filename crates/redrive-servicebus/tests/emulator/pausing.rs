@@ -52,6 +52,27 @@ fn sessions() -> Options {
     ServiceBus::options("sessions").sessions(Sessions::concurrent(2))
 }
 
+/// A release on a detached link would do nothing: the message would wait until its lock expires.
+#[tokio::test]
+async fn a_release_on_a_link_that_was_detached_in_a_pause_gives_the_message_back() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(300);
+    let emulator = Emulator::builder().queue("queue", settings).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = transport.receive().await?.expect("it is there");
+    timeout(TIMEOUT, transport.pause()).await.expect("it pauses")?;
+    emulator.detach("queue");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    transport.settle(held.receipt, Settlement::Release).await.map_err(|refused| refused.error)?;
+    transport.resume().await?;
+    let again =
+        timeout(Duration::from_secs(60), transport.receive()).await.expect("long before its lock expires");
+    assert_eq!(again?.expect("it is there").delivery.id(), "a");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_pause_that_somebody_else_takes_back_ends() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue("queue", Settings::default()).start().await?;
