@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{BoxError, Message, Needs, Settlement};
+use redrive_core::{BoxError, Message, Needs, Settlement, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use redrive_testkit::contract::Started;
@@ -64,7 +64,8 @@ async fn a_release_on_a_link_that_was_detached_in_a_pause_gives_the_message_back
     let held = transport.receive().await?.expect("it is there");
     timeout(TIMEOUT, transport.pause()).await.expect("it pauses")?;
     emulator.detach("queue");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Answered on the same connection, behind the detach.
+    transport.shelves().browse(Shelf::DeadLetter, None, 1).await?;
     transport.settle(held.receipt, Settlement::Release).await.map_err(|refused| refused.error)?;
     transport.resume().await?;
     let again =
