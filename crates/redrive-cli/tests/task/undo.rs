@@ -101,7 +101,7 @@ pub(crate) async fn of_a_killed_discard(shop: &Shop) {
     let undone = cli.ok(&["undo", &run, "--yes"]).await;
     for said in [
         "5 were being discarded when the run was killed: 2 are not on the shelf, 3 are on it and stay\n",
-        "2 messages of `orders` were discarded; 2 can be restored\n",
+        "2 messages of `orders` discarded; 2 can be restored\n",
         "2 of 2 restored\n",
     ] {
         assert!(undone.out.contains(said), "{said}: {}", undone.out);
@@ -109,7 +109,7 @@ pub(crate) async fn of_a_killed_discard(shop: &Shop) {
     shop.has_shelved(5).await;
     let again = cli.ok(&["undo", &run, "--yes"]).await;
     assert!(again.out.contains("3 were being discarded"), "{}", again.out);
-    assert!(again.out.contains("2 messages of `orders` were discarded; 0 can be restored"), "{}", again.out);
+    assert!(again.out.contains("2 messages of `orders` discarded; 0 can be restored"), "{}", again.out);
     shop.has_shelved(5).await;
 }
 
