@@ -226,17 +226,23 @@ async fn a_canary_that_fails_stops_the_run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Who reads a shelf of RabbitMQ holds what they read: nobody else sees it meanwhile.
-#[tokio::test(start_paused = true)]
-async fn what_somebody_holds_while_a_run_is_resumed_has_not_left_the_shelf() -> Result<(), BoxError> {
-    let scene = Scene::new(10).await?;
+/// Kills a run in its first step, of three entries, and returns its id.
+async fn killed_in_its_canary(scene: &Scene, death: Death) -> Result<String, BoxError> {
     let header = scene.header(unwatched().canary(3)).await?;
     let run = header.run.clone();
-    let mortal = Mortal::new(&scene, Death::Before, 0);
+    let mortal = Mortal::new(scene, death, 0);
     tokio::select! {
         finished = Runner::begin(&mortal, &scene.folder, header)?.run() => panic!("it lives: {finished:?}"),
         () = mortal.died.notified() => {}
     }
+    Ok(run)
+}
+
+/// Who reads a shelf of RabbitMQ holds what they read: nobody else sees it meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_holds_while_a_run_is_resumed_has_not_left_the_shelf() -> Result<(), BoxError> {
+    let scene = Scene::new(10).await?;
+    let run = killed_in_its_canary(&scene, Death::Before).await?;
     let mut held = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
     held.hidden = 1;
     let finished = Runner::resume(&held, &scene.folder, &run, ada(), UncertainEntries::Leave)?.run().await?;
@@ -252,13 +258,7 @@ async fn what_somebody_holds_while_a_run_is_resumed_has_not_left_the_shelf() -> 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_run_sees_in_two_scans_what_failed_meanwhile() -> Result<(), BoxError> {
     let scene = Scene::new(10).await?;
-    let header = scene.header(unwatched().canary(3)).await?;
-    let run = header.run.clone();
-    let mortal = Mortal::new(&scene, Death::After, 0);
-    tokio::select! {
-        finished = Runner::begin(&mortal, &scene.folder, header)?.run() => panic!("it lives: {finished:?}"),
-        () = mortal.died.notified() => {}
-    }
+    let run = killed_in_its_canary(&scene, Death::After).await?;
     all_fail(&scene.broker).await?;
     let living = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
     let finished =
