@@ -284,9 +284,8 @@ async fn what_a_late_request_locks_is_handed_out_at_once() -> Result<(), BoxErro
         let received = next(&transport).await;
         assert_eq!(received.delivery.broker_delivery_count(), 1, "{id} waited for its lock to expire");
         complete(&transport, received.receipt).await;
-        eventually("a request has failed", async || transport.interruptions() > 0).await;
-        // The next receiver is there by then.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // A request has failed, and the next receiver is there.
+        eventually("it is back", async || transport.interruptions() > 1).await;
     }
     transport.close().await;
     Ok(())
