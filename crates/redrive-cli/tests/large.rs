@@ -48,10 +48,13 @@ const KILLS: usize = 5;
 async fn killed(shop: &Shop) {
     let all = size();
     let half = all / 2;
-    let service = shop.service_that(|text| {
-        let order: usize = text.trim_start_matches("order ").parse().expect("a number");
-        Err(if order.is_multiple_of(2) { "no answer from the stock" } else { "no such customer" }.to_owned())
-    });
+    let service = shop
+        .service_that(|text| {
+            let order: usize = text.trim_start_matches("order ").parse().expect("a number");
+            Err(if order.is_multiple_of(2) { "no answer from the stock" } else { "no such customer" }
+                .to_owned())
+        })
+        .await;
     let message = |order: usize| Message::new(format!("order {order}")).with_id(format!("order-{order}"));
     shop.publish_all((0..all).map(message).collect()).await;
     service.handled(u32::try_from(all).expect("not so many")).await;
@@ -74,10 +77,12 @@ async fn killed(shop: &Shop) {
 
     let handled: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
     let counts = Arc::clone(&handled);
-    let service = shop.service_that(move |text| {
-        *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
-        Ok(())
-    });
+    let service = shop
+        .service_that(move |text| {
+            *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
+            Ok(())
+        })
+        .await;
     let distinct = || handled.lock().unwrap().len();
     let begun = Instant::now();
     let id = plan["id"].as_str().expect("an id");

@@ -66,7 +66,7 @@ fn pictures(name: &str) -> PathBuf {
 /// Why do orders fail? Mend one, send its group back, remove the rest, see the shelf empty.
 async fn the_task(shop: &Shop, name: &str) {
     shop.fail().await;
-    let service = shop.repaired();
+    let service = shop.repaired().await;
     let cli = Cli::new(shop);
     let page = Page::start(&cli, &[&shop.queue]).await;
     let browser = Browser::start(pictures(name)).await;

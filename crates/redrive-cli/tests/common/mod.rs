@@ -12,7 +12,7 @@ use lapin::{Channel, Connection, ConnectionProperties};
 use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
 use redrive::servicebus::Entity;
-use redrive::{ConsumerHandle, IntoOutcome, NoRetry, Report, TransportError};
+use redrive::{ConsumerHandle, IntoOutcome, NoRetry, Phase, Report, TransportError};
 use redrive_brokers::{Version, broker};
 use redrive_rabbitmq_emulator::Emulator as RabbitMqEmulator;
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
@@ -131,7 +131,7 @@ impl Shop {
             shop.events = Some(exchange.clone());
             // Declares the queue.
             shop.publish(Message::new("0")).await;
-            let service = shop.repaired();
+            let service = shop.repaired().await;
             service.handled(1).await;
             service.stop().await;
             let (channel, _connection) = shop.channel().await;
@@ -173,7 +173,7 @@ impl Shop {
 
     /// Five orders fail for good, for two reasons.
     pub(crate) async fn fail(&self) {
-        let service = self.service(false);
+        let service = self.service(false).await;
         for order in 0..5 {
             let message =
                 Message::new(format!("\"order {order} \u{1b}[31m\"")).with_id(format!("order-{order}"));
@@ -186,14 +186,14 @@ impl Shop {
 
     /// What waits in the queue fails for good.
     pub(crate) async fn fail_all(&self, count: u32) {
-        let service = self.service(false);
+        let service = self.service(false).await;
         service.handled(count).await;
         service.stop().await;
     }
 
     /// One order fails for good, and says this wherever a message can say something.
     pub(crate) async fn fail_one(&self, said: &'static str) {
-        let service = self.service_that(move |_| Err(format!("order 0: {said}")));
+        let service = self.service_that(move |_| Err(format!("order 0: {said}"))).await;
         let text = format!("{said}\u{1b}[31m\u{202e}");
         let mut message = Message::new(format!("\"0 {text}\"")).with_id(&*text).with_header("said", &*text);
         message.properties_mut().kind = Some(said.into());
@@ -204,11 +204,11 @@ impl Shop {
     }
 
     /// The service, after its cause is repaired.
-    pub(crate) fn repaired(&self) -> Service {
-        self.service(true)
+    pub(crate) async fn repaired(&self) -> Service {
+        self.service(true).await
     }
 
-    fn service(&self, repaired: bool) -> Service {
+    async fn service(&self, repaired: bool) -> Service {
         self.service_that(move |text| {
             let order: String = text.chars().filter(char::is_ascii_digit).collect();
             let order: u32 = order[..1].parse().expect("a number");
@@ -218,9 +218,11 @@ impl Shop {
                 _ => Err(format!("order {order}: no such customer")),
             }
         })
+        .await
     }
 
-    pub(crate) fn service_that(
+    /// A service that has started: RabbitMQ 3.10 refuses messages for a quorum queue that somebody else is declaring.
+    pub(crate) async fn service_that(
         &self,
         handle: impl Fn(&str) -> Result<(), String> + Clone + Send + Sync + 'static,
     ) -> Service {
@@ -248,6 +250,8 @@ impl Shop {
                 tokio::spawn(consume(transport, handler, started))
             }
         };
+        let handle = handle.await.expect("connected");
+        handle.wait_for_health(|health| health.phase != Phase::Starting).await;
         Service { seen, handle, running }
     }
 
@@ -407,7 +411,7 @@ async fn consume<T: Transport, R: IntoOutcome + Send + 'static>(
 /// A consumer that runs.
 pub(crate) struct Service {
     seen: watch::Receiver<u32>,
-    handle: tokio::sync::oneshot::Receiver<ConsumerHandle>,
+    handle: ConsumerHandle,
     running: JoinHandle<Result<Report, BoxError>>,
 }
 
@@ -425,7 +429,7 @@ impl Service {
     }
 
     pub(crate) async fn stop(self) {
-        self.handle.await.expect("started").stop();
+        self.handle.stop();
         self.running.await.expect("no panic").expect("it ends in order");
     }
 }

@@ -64,7 +64,7 @@ pub(crate) async fn an_edit_shows_its_progress(shop: &Shop) {
 async fn failed(shop: &Shop) -> Cli {
     let order = |id| Message::new(format!("\"order {id}\"")).with_id(format!("order-{id}"));
     shop.publish_all((0..ORDERS).map(order).collect()).await;
-    let service = shop.service_that(|_| Err("no answer from the stock".to_owned()));
+    let service = shop.service_that(|_| Err("no answer from the stock".to_owned())).await;
     service.handled(ORDERS).await;
     service.stop().await;
     shop.has_shelved(ORDERS.into()).await;
@@ -158,7 +158,7 @@ async fn goes_on(shop: &Shop, cli: &Cli, killed_at: usize, first: &[Value]) {
     let finished = cli.run(&edit).await;
     assert!(finished.err.contains("changes 0 of"), "{}", finished.err);
     assert!(finished.out.is_empty(), "{}", finished.out);
-    let service = shop.repaired();
+    let service = shop.repaired().await;
     let applied =
         cli.run(&["apply", plan, "--yes", "--canary", "1", "--rate", "1000", "--ramp-step", "10ms"]).await;
     assert_eq!(applied.code, 0, "{}\n{}", applied.out, applied.err);

@@ -19,7 +19,7 @@ pub(crate) async fn a_run_goes_on_when_there_is_room(shop: &Shop) {
     for id in 0..ORDERS {
         shop.publish(order(id)).await;
     }
-    let service = shop.service_that(|_| Err("no answer from the stock".to_owned()));
+    let service = shop.service_that(|_| Err("no answer from the stock".to_owned())).await;
     service.handled(ORDERS).await;
     service.stop().await;
     let cli = Cli::new(shop);
@@ -29,10 +29,12 @@ pub(crate) async fn a_run_goes_on_when_there_is_room(shop: &Shop) {
 
     let handled: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
     let counts = Arc::clone(&handled);
-    let service = shop.service_that(move |text| {
-        *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
-        Ok(())
-    });
+    let service = shop
+        .service_that(move |text| {
+            *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
+            Ok(())
+        })
+        .await;
     let apply = [
         "apply",
         &plan,

@@ -245,7 +245,7 @@ pub(crate) async fn unknown(shop: &Shop) {
 /// A body of ten megabytes, and one that is no text.
 pub(crate) async fn bodies(shop: &Shop) {
     const LARGE: usize = 10 << 20;
-    let service = shop.service_that(|_| Err("too much".to_owned()));
+    let service = shop.service_that(|_| Err("too much".to_owned())).await;
     for (id, body) in [("large", vec![b'x'; LARGE]), ("binary", vec![0, 0x1b, b'[', b'2', b'J', 0xff])] {
         shop.publish(Message::new(body).with_id(id)).await;
     }

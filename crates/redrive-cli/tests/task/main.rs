@@ -185,7 +185,7 @@ async fn the_task(shop: &Shop) {
     assert_eq!(cli.run(&["--read-only", "redrive", queue, "g1", "--yes"]).await.code, 2);
 
     // The stock answers again.
-    let service = shop.repaired();
+    let service = shop.repaired().await;
     // Where its consumer reports it, nobody waits longer for the canary.
     let wait = if shop.has_reports() { "1h" } else { "1s" };
     let done = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", wait]).await;
@@ -297,7 +297,7 @@ async fn many_are_edited(shop: &Shop) {
     assert!(again.err.contains("changes 0 of 3"), "{}", again.err);
 
     let plan = edited.out.trim().rsplit(' ').next().expect("a plan");
-    let service = shop.repaired();
+    let service = shop.repaired().await;
     let applied = cli.run(&["apply", plan, "--yes", "--canary-wait", "1h"]).await;
     assert_eq!(applied.code, 0, "{}\n{}", applied.out, applied.err);
     service.handled(3).await;

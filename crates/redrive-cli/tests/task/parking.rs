@@ -25,7 +25,7 @@ pub(crate) async fn edited_on_the_parking_queue(shop: &Shop, cli: &Cli, edit: &[
 
     let again = "redrive redrive orders --shelf parking FILTER";
     assert!(edited.out.contains(again), "{}\n{}", edited.out, edited.err);
-    let service = shop.repaired();
+    let service = shop.repaired().await;
     let redrive = ["redrive", "orders", "header.checked:true", "--shelf", "parking"];
     ok(&[&redrive[..], &["--yes", "--canary-wait", "1s"]].concat()).await;
     service.handled(3).await;

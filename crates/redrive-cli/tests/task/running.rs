@@ -133,7 +133,7 @@ pub(crate) async fn does_not_read_as_success(shop: &Shop) {
     shop.fail().await;
     let cli = Cli::new(shop);
     let queue = &*shop.queue;
-    let service = shop.service_that(|text| Err(format!("order {}: no such customer", &text[7..8])));
+    let service = shop.service_that(|text| Err(format!("order {}: no such customer", &text[7..8]))).await;
     let stopped = cli.run(&["redrive", queue, "id:order-3", "--yes", "--canary-wait", "1h"]).await;
     assert_eq!(stopped.code, 3, "{}\n{}", stopped.out, stopped.err);
     let no_invitation = "stopped: the same failure came back. Its cause is still there\n";
@@ -182,7 +182,8 @@ pub(crate) async fn stops(shop: &Shop) {
     shop.fail().await;
     let cli = Cli::new(shop);
     let queue = &*shop.queue;
-    let service = shop.service_that(|text| Err(format!("order {}: no answer from the stock", &text[7..8])));
+    let service =
+        shop.service_that(|text| Err(format!("order {}: no answer from the stock", &text[7..8]))).await;
     let stopped = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", "1h"]).await;
     assert_eq!(stopped.code, 2, "g1 of no list: {}", stopped.err);
     cli.ok(&["groups", queue]).await;
@@ -203,11 +204,12 @@ pub(crate) async fn stops(shop: &Shop) {
     shop.fail_all(12).await;
     shop.has_shelved(17).await;
     let served = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-    let service =
-        shop.service_that(move |_| match served.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+    let service = shop
+        .service_that(move |_| match served.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
             0..3 => Ok(()),
             _ => Err("order 0: no answer from the stock".to_owned()),
-        });
+        })
+        .await;
     let wait = if shop.has_reports() { "1h" } else { "1s" };
     let options = ["--yes", "--canary", "1", "--canary-wait", wait, "--ramp-step", "1s", "--rate", "2"];
     let halved = cli.run(&[&["redrive", queue, "error~stock"][..], &options].concat()).await;

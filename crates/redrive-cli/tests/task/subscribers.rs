@@ -12,7 +12,10 @@ pub(crate) async fn one_subscriber(shops: &[Shop]) {
         shop.fail_all(1).await;
         shop.has_shelved(1).await;
     }
-    let services: Vec<_> = shops.iter().map(Shop::repaired).collect();
+    let mut services = Vec::new();
+    for shop in shops {
+        services.push(shop.repaired().await);
+    }
     let cli = Cli::new(&shops[1]);
     let redrive = ["redrive", &shops[1].queue, "--all", "--yes", "--canary-wait", "1s"];
     let mut done = cli.run(&redrive).await;

@@ -85,7 +85,7 @@ pub(super) async fn the_page(shop: &Shop) {
     // Its escape sequence is text.
     terminal.shows(&["\\u{1b}[31m"]).await;
 
-    let service = shop.repaired();
+    let service = shop.repaired().await;
     terminal.press("\x7f\x7fr").await;
     terminal.shows(&["redrive 3 messages", "to the consumer of"]).await;
     terminal.press("\r").await;
