@@ -9,9 +9,10 @@ use std::time::Duration;
 
 /// Number of the slowest tests to name.
 const SLOWEST: usize = 20;
-/// Number of lines of each broker's log to repeat at the very end, where a reader of a long output looks first, and their length.
+/// Number of lines of each broker's log to repeat at the very end, where a reader of a long output looks first.
 const LOGGED: usize = 8;
-const LOGGED_LETTERS: usize = 300;
+/// The longest line that is repeated there, in letters.
+const LETTERS: usize = 300;
 
 /// The content of the closing report.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Closing {
     pub(crate) steps: Vec<Step>,
     /// Failed checks, failed tests and crashed binaries. Each counts as one failure.
     pub(crate) failures: Vec<String>,
+    /// Where and why failed tests panicked.
+    panics: Vec<String>,
     /// What was left out, and why.
     pub(crate) not_run: Vec<String>,
     /// `RabbitMQ 3.10.8 (private node): 214 tests`
@@ -49,6 +52,7 @@ impl Closing {
         self.tested = Some(took);
         self.reported.extend(reported);
         self.failures.extend(tally.failed.iter().cloned());
+        self.panics.extend(tally.panics.iter().map(|line| short(line)));
         let lost = self.counts.failed.saturating_sub(tally.failed.len());
         self.failures
             .extend((0..lost).map(|_| "a test whose name was torn: see the output above".to_owned()));
@@ -60,10 +64,8 @@ impl Closing {
             println!("==> what {} logged", server.describe());
             let lines = server.unusual_log_lines();
             lines.iter().for_each(|line| println!("{line}"));
-            let short = |line: &String| {
-                format!("{}: {}", server.version, line.chars().take(LOGGED_LETTERS).collect::<String>())
-            };
-            self.logged.extend(lines.iter().rev().take(LOGGED).rev().map(short));
+            let last = lines.iter().rev().take(LOGGED).rev();
+            self.logged.extend(last.map(|line| format!("{}: {}", server.version, short(line))));
         }
         for server in &servers {
             let ran = tally.ran_on.get(&server.version).copied().unwrap_or(0);
@@ -103,8 +105,9 @@ impl Closing {
             ("", &self.reported),
             ("slowest: ", &self.slowest),
             ("not run: ", &self.not_run),
-            ("FAILED: ", &self.failures),
             ("a broker logged: ", &self.logged),
+            ("FAILED: ", &self.failures),
+            ("why: ", &self.panics),
         ] {
             lines.iter().for_each(|line| println!("{what}{line}"));
         }
@@ -117,6 +120,10 @@ impl Closing {
         let skipped = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
         format!("{} passed, {} failed{skipped}", self.counts.passed, self.failures.len())
     }
+}
+
+fn short(line: &str) -> String {
+    line.chars().take(LETTERS).collect()
 }
 
 #[cfg(test)]

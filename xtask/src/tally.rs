@@ -24,6 +24,8 @@ pub(crate) struct Tally {
     pub(crate) ran_on: BTreeMap<Version, usize>,
     /// `binary: test` of each failed test.
     pub(crate) failed: Vec<String>,
+    /// Where and why failed tests panicked.
+    pub(crate) panics: Vec<String>,
     /// `binary: test: reason` of each ignored test.
     pub(crate) ignored: Vec<String>,
     /// Clauses of the transports' contract that did not apply, with the reason and the number of times.
@@ -36,6 +38,8 @@ pub(crate) struct Tally {
     torn: Option<String>,
     /// True within the output of failed tests, which may look like anything.
     replaying: bool,
+    /// The number of lines of a panic that may follow.
+    panicking: usize,
     /// The tests named since the last summary.
     named: usize,
 }
@@ -65,6 +69,7 @@ impl Tally {
             self.finish(counts);
         } else if text == "failures:" || self.replaying {
             self.replaying = true;
+            self.read_panic(text);
         } else if let Some((name, result)) =
             text.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         {
@@ -77,6 +82,20 @@ impl Tally {
             && !self.record(&name, text)
         {
             self.torn = Some(name);
+        }
+    }
+
+    /// Keeps the beginning of what a failed test panicked with.
+    fn read_panic(&mut self, text: &str) {
+        const MOST_LINES: usize = 5;
+        if text.starts_with("thread '") && text.contains(" panicked at ") {
+            self.panicking = MOST_LINES;
+        } else if text.is_empty() || text == "stack backtrace:" || text.starts_with("note: ") {
+            self.panicking = 0;
+        }
+        if self.panicking > 0 {
+            self.panicking -= 1;
+            self.panics.push(text.to_owned());
         }
     }
 

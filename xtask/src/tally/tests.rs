@@ -34,6 +34,8 @@ failures:
 
 thread 'v3_10::data_survives_sigkill_and_an_orderly_stop' (11642) panicked at tests/brokers/tests/node.rs:37:5:
 a killed node still listens
+stack backtrace:
+   0: rust_begin_unwind
 test v3_10::printed_by_the_failed_test ... ok
 
 
@@ -66,6 +68,8 @@ fn binaries_totals_names_and_versions_are_read() {
     let tally = tally(MIXED);
     assert_eq!(tally.total(), Counts { passed: 8, failed: 1, ignored: 1, filtered: 2 });
     assert_eq!(tally.failed, ["tests/node.rs: v3_10::data_survives_sigkill_and_an_orderly_stop"]);
+    let panic = "thread 'v3_10::data_survives_sigkill_and_an_orderly_stop' (11642) panicked at tests/brokers/tests/node.rs:37:5:";
+    assert_eq!(tally.panics, [panic, "a killed node still listens"]);
     assert_eq!(tally.ignored, ["tests/node.rs: v4_3::slow: takes 180 s"]);
     assert_eq!(tally.ran_on, BTreeMap::from([(Version::V3_10, 2), (Version::V4_3, 2)]));
     let names: Vec<_> = tally.binaries.iter().map(|binary| binary.name.as_str()).collect();
