@@ -11,7 +11,7 @@ use redrive::ops::{AuditAction, AuditCounts, AuditRecord, ExportLines, ExportedE
 
 use super::ask::counted;
 use crate::args::{Global, Import};
-use crate::desk::undo::{Importing, import};
+use crate::desk::import::{Importing, import};
 use crate::desk::{State, connect, operator, within};
 use crate::exit::{Exit, usage};
 use crate::output::{plural, print, printable};

@@ -10,8 +10,10 @@
 //! | [`edits`] | stores many, and goes on where a command died |
 //! | [`edit_journal`] | what commands edited, and how far they came |
 //! | [`outcome`] | how a run ended, in words |
+//! | [`restore`] | restores messages, for an undo and an import |
 //! | [`restore_journal`] | notes what is restored, entry by entry |
 //! | [`undo`] | brings back what was discarded |
+//! | [`import`] | puts back what was exported |
 //! | [`asks`] | what other processes ask of a run |
 
 pub(crate) mod asks;
@@ -20,8 +22,10 @@ pub(crate) mod connect;
 pub(crate) mod edit;
 mod edit_journal;
 pub(crate) mod edits;
+pub(crate) mod import;
 pub(crate) mod outcome;
 pub(crate) mod plan;
+mod restore;
 mod restore_journal;
 pub(crate) mod state;
 pub(crate) mod undo;

@@ -1,0 +1,162 @@
+//! Puts back what was exported.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result};
+use redrive::ops::{ContentDigest, ExportedEntry};
+use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+
+use super::restore::{is_unchanged, lock, restore};
+use super::restore_journal::RestoreJournal;
+use super::{Desk, State};
+use crate::look::shelves::is_missing;
+
+/// What can be imported of a file.
+pub(crate) struct Importing {
+    /// How many messages the file has.
+    pub(crate) all: usize,
+    /// How many were being imported when a process died.
+    pub(crate) uncertain: usize,
+    /// How many were not imported before.
+    pub(crate) new: usize,
+    /// How many of these are on the shelf all the same.
+    pub(crate) on_shelf: usize,
+    journal: PathBuf,
+    /// What was imported before.
+    before: RestoreJournal,
+    entries: Vec<(EntryHandle, ExportedEntry)>,
+}
+
+/// Reads what was imported before, and what is on the shelves: the same messages are put onto the same shelf once.
+///
+/// # Errors
+///
+/// If what was imported before, or a shelf, cannot be read.
+pub(crate) async fn import(
+    state: &State,
+    desk: &Desk,
+    shelf: Option<Shelf>,
+    entries: Vec<ExportedEntry>,
+) -> Result<Importing> {
+    let journal = state.imported(&desk.broker, &desk.queue);
+    let before = RestoreJournal::read(&journal)?;
+    let all = entries.len();
+    let named = entries.into_iter().enumerate().map(|(number, entry)| {
+        let name = imported_name(&entry, shelf.unwrap_or(entry.handle.shelf()), number);
+        (name, entry)
+    });
+    let mut entries: Vec<_> = named.collect();
+    let uncertain = entries.iter().filter(|(name, _)| before.is_uncertain(name)).count();
+    let is_new = |name: &EntryHandle| !before.begun.contains(name);
+    let new = entries.iter().filter(|(name, _)| is_new(name)).count();
+    for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        let is_wanted = |name: &EntryHandle| name.shelf() == shelf && is_new(name);
+        if entries.iter().any(|(name, _)| is_wanted(name)) {
+            let mut there = copies(&*desk.shelves, shelf, desk).await?;
+            let (on_this, others) = entries.into_iter().partition(|(name, _)| name.shelf() == shelf);
+            entries = others;
+            entries.extend(not_there(on_this, &mut there, is_new));
+        }
+    }
+    entries.retain(|(name, _)| is_new(name));
+    let on_shelf = new - entries.len();
+    Ok(Importing { all, uncertain, new, on_shelf, journal, before, entries })
+}
+
+/// Counts the messages on a shelf by their content. A shelf that the broker does not have is empty.
+async fn copies(shelves: &dyn Shelves, shelf: Shelf, desk: &Desk) -> Result<HashMap<ContentDigest, usize>> {
+    let mut there = HashMap::new();
+    let now = SystemTime::now();
+    let mut each = |entry: Shelved| {
+        *there.entry(content(&ExportedEntry::new(&desk.queue, &entry, now))).or_default() += 1;
+        ControlFlow::Continue(())
+    };
+    match shelves.scan(shelf, &mut each).await {
+        Err(error) if shelf == Shelf::Parking && is_missing(&error) => {}
+        scanned => scanned
+            .with_context(|| format!("cannot read what is on the {shelf} shelf: nothing was put back"))?,
+    }
+    Ok(there)
+}
+
+/// Returns the content with which an entry comes back onto a shelf.
+fn content(entry: &ExportedEntry) -> ContentDigest {
+    ContentDigest::of(&entry.for_shelf())
+}
+
+/// Returns the entries of which no copy is on the shelf. A copy stands for one entry; first for those that were imported before.
+fn not_there(
+    entries: Vec<(EntryHandle, ExportedEntry)>,
+    there: &mut HashMap<ContentDigest, usize>,
+    is_new: impl Fn(&EntryHandle) -> bool,
+) -> Vec<(EntryHandle, ExportedEntry)> {
+    let (new, before): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(name, _)| is_new(name));
+    let mut is_there = |entry: &ExportedEntry| match there.get_mut(&content(entry)) {
+        Some(copies) if *copies > 0 => {
+            *copies -= 1;
+            true
+        }
+        _ => false,
+    };
+    for (_, entry) in &before {
+        is_there(entry);
+    }
+    new.into_iter().filter(|(_, entry)| !is_there(entry)).collect()
+}
+
+/// Names an import: the shelf, the entry that was exported, and when. Two lines that are the same are two messages.
+fn imported_name(entry: &ExportedEntry, shelf: Shelf, number: usize) -> EntryHandle {
+    let at = entry.exported_at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_millis();
+    EntryHandle::new(shelf, format!("{at}-{number}-{}", entry.handle.entry()))
+}
+
+impl Importing {
+    pub(crate) fn left(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Puts them onto the shelf. Returns how many, and why it ended early.
+    ///
+    /// # Errors
+    ///
+    /// If a shelf is locked, or another command imported messages meanwhile: nothing is put back. If it cannot be noted.
+    pub(crate) async fn run(&self, state: &State, desk: &Desk) -> Result<(u64, Option<anyhow::Error>)> {
+        let is_needed = |shelf: &Shelf| self.entries.iter().any(|(name, _)| name.shelf() == *shelf);
+        let shelves = [Shelf::DeadLetter, Shelf::Parking].into_iter().filter(is_needed);
+        let _locks: Vec<_> =
+            shelves.map(|shelf| lock(state, desk, shelf, "redrive import")).collect::<Result<_>>()?;
+        is_unchanged(&self.journal, &self.before)?;
+        let entries = self.entries.iter().map(|(name, entry)| (name, entry));
+        restore(&*desk.shelves, entries, &self.journal).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive::Message;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_on_the_shelf_stands_for_one_line_of_the_file() {
+        let entry = |body: &str, number: u32| {
+            let handle = EntryHandle::new(Shelf::DeadLetter, number.to_string());
+            let shelved = Shelved::new(handle.clone(), Message::new(body.to_owned()));
+            (handle, ExportedEntry::new("orders", &shelved, SystemTime::UNIX_EPOCH))
+        };
+        let left = |there: &[(&str, usize)], before: u32| {
+            let entries = vec![entry("a", 1), entry("a", 2), entry("b", 3)];
+            let there = there.iter().map(|(body, copies)| (content(&entry(body, 9).1), *copies));
+            let is_new = |name: &EntryHandle| name.entry() != before.to_string();
+            let left = not_there(entries, &mut there.collect(), is_new);
+            left.into_iter().map(|(name, _)| name.entry().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[], 0), ["1", "2", "3"]);
+        assert_eq!(left(&[("a", 2), ("b", 1)], 0), [""; 0]);
+        assert_eq!(left(&[("a", 1)], 0), ["2", "3"], "two identical messages, and one of them is there");
+        assert_eq!(left(&[("a", 1)], 2), ["1", "3"], "the copy is the one that was imported before");
+    }
+}
