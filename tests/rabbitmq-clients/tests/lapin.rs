@@ -276,6 +276,7 @@ async fn waits_for_the_delayed_retry_of_4_3(scene: &Scene) -> Result<Vec<String>
     let channel = connect(scene).await?.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
     let work = scene.name("work");
+    const WAIT: Duration = Duration::from_millis(400);
     let min = ("x-delayed-retry-min", AMQPValue::LongInt(400));
     declare(
         &channel,
@@ -284,12 +285,19 @@ async fn waits_for_the_delayed_retry_of_4_3(scene: &Scene) -> Result<Vec<String>
     )
     .await?;
     publish(&channel, &work, b"x").await?;
-    got(&channel, &work).await?.reject(BasicRejectOptions { requeue: true }).await?;
+    let delivery = got(&channel, &work).await?;
+    let began = Instant::now();
+    delivery.reject(BasicRejectOptions { requeue: true }).await?;
     if scene.is_new() {
-        assert_eq!(count(&channel, &work).await?, 0);
+        let early = count(&channel, &work).await?;
+        assert!(early == 0 || began.elapsed() >= WAIT, "after {:?}", began.elapsed());
         let early = channel.basic_get(work.as_str().into(), BasicGetOptions::default()).await?;
-        assert!(early.is_none());
-        scene.pass(Duration::from_millis(400)).await;
+        if early.is_some() {
+            // On a busy machine the get may be that late.
+            assert!(began.elapsed() >= WAIT, "after {:?}", began.elapsed());
+            return Ok(vec![work]);
+        }
+        scene.pass(WAIT).await;
     }
     // 3.10 takes the arguments and knows nothing of them.
     assert!(got(&channel, &work).await?.redelivered);

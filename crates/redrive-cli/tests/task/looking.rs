@@ -58,7 +58,8 @@ pub(crate) async fn where_says(cli: &Cli, queue: &str) {
         ("def f: f; f", 1, "--where"),
         ("[range(infinite)] | true", 1, "--where"),
     ] {
-        let answer = cli.run(&["--timeout", "3s", "browse", queue, "--where", program]).await;
+        // What ends a program that does not end by itself, long before its share of the processor is used up.
+        let answer = cli.run(&["--timeout", "20s", "browse", queue, "--where", program]).await;
         assert_eq!(answer.code, code, "{program}: {}", answer.err);
         assert!(answer.err.contains(said), "{program}: {}", answer.err);
     }

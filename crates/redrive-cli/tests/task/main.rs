@@ -248,7 +248,7 @@ async fn wrong_edits(cli: &Cli, queue: &str) {
             "the program of --jq is wrong: expected term at character 9",
         ),
         (&["error~stock", "--jq", "., ."], 2, "more than one message"),
-        (&["error~stock", "--timeout", "3s", "--jq", "def f: f; f"], 1, "a loop in it that does not end"),
+        (&["error~stock", "--timeout", "20s", "--jq", "def f: f; f"], 1, "a loop in it that does not end"),
         (&["error~stock", "--jq", "."], 0, "changes 0 of 3"),
         (&["--jq", ".body = 1"], 2, "which messages?"),
         (&["error~stock"], 2, "3 messages match, and one is meant"),

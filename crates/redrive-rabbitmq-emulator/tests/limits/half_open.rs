@@ -6,6 +6,9 @@ use tokio::io::AsyncWriteExt as _;
 use crate::client::short;
 use crate::program::Program;
 
+/// The program closes a connection that was silent for twice as long: more than a busy machine stands still.
+const HEARTBEAT_SECONDS: u16 = 4;
+
 #[tokio::test]
 async fn a_peer_that_vanishes_gives_back_what_it_had() {
     let program = Program::start(&[]).await;
@@ -15,7 +18,7 @@ async fn a_peer_that_vanishes_gives_back_what_it_had() {
     for queue in ["one", "two"] {
         other.declare(queue, &Table::new()).await;
         other.publish(queue, &vec![b'x'; 1 << 20]).await.expect("confirmed");
-        let mut peer = program.client_with(1).await;
+        let mut peer = program.client_with(HEARTBEAT_SECONDS).await;
         peer.consume(queue, 1).await;
         peer.message().await;
         vanished.push(peer);
@@ -29,7 +32,7 @@ async fn a_peer_that_vanishes_gives_back_what_it_had() {
     peer.add(basic::Get { queue: short("two"), ..Default::default() });
     peer.flush().await;
     // A third one is there, and only has nothing to say.
-    let mut quiet = program.client_with(1).await;
+    let mut quiet = program.client_with(HEARTBEAT_SECONDS).await;
     for queue in ["one", "two"] {
         other.consume(queue, 0).await;
     }

@@ -463,7 +463,7 @@ async fn an_entity_that_does_not_answer_holds_up_no_settlement_of_another() -> R
 /// The handler takes most of the time for which the lock is renewed, and then the wait begins.
 #[tokio::test]
 async fn a_lock_is_held_for_a_whole_wait() -> Result<(), BoxError> {
-    let lock = Duration::from_secs(8);
+    let lock = LONGER_THAN_A_STALL;
     let mut settings = Settings::default();
     settings.lock_duration = lock;
     let emulator = emulator(settings).await?;

@@ -96,7 +96,7 @@ export async function amqplib_drops_a_cycle_without_a_rejection(stage) {
     await channel.assertQueue(two, { durable: true, messageTtl: 150, ...to(one) });
     channel.sendToQueue(one, Buffer.from("x"));
     await channel.waitForConfirms();
-    await stage.pass(600);
+    await stage.pass(2000);
     assert.equal((await channel.checkQueue(one)).messageCount, 0);
     assert.equal((await channel.checkQueue(two)).messageCount, 0);
   });
@@ -244,9 +244,13 @@ export async function amqplib_loses_a_queue_that_nobody_uses(stage) {
     const { queue } = await channel.assertQueue(stage.name("work"), { durable: true, expires: 300 });
     channel.sendToQueue(queue, Buffer.from("lost"));
     await channel.waitForConfirms();
-    await stage.pass(600);
-    const error = await (await open(connection)).checkQueue(queue).catch((error) => error);
-    assert.equal(error.code, 404);
+    let code;
+    // Each question counts as a use, and the timer may be late.
+    for (let tries = 0; code !== 404 && tries < 10; tries++) {
+      await stage.pass(600);
+      ({ code } = await (await open(connection)).checkQueue(queue).catch((error) => error));
+    }
+    assert.equal(code, 404);
   });
 }
 

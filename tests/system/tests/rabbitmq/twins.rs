@@ -12,7 +12,7 @@ use redrive_testkit::contract::eventually;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 on_four_combinations!(emulator: 120; both_are_handled_after_a_restart);
-on_four_combinations!(120; both_are_handled_after_a_cut);
+on_four_combinations!(900; both_are_handled_after_a_cut);
 
 /// How many messages are published twice.
 const PAIRS: usize = 30;
@@ -60,7 +60,7 @@ impl Handled {
                 total.changed().await.unwrap();
             }
         };
-        if tokio::time::timeout(secs(60), all).await.is_err() {
+        if tokio::time::timeout(secs(240), all).await.is_err() {
             panic!("{} of {PAIRS} second messages were never handled", self.missing());
         }
     }
