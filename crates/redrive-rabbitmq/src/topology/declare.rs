@@ -1,15 +1,22 @@
 //! Declares queues, exchanges and bindings, or checks that they exist.
 
+use std::time::Duration;
+
 use futures::stream::{FuturesOrdered, StreamExt as _};
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, ExchangeKind};
 use redrive_core::TransportError;
+use tokio::time::Instant;
 
 use super::{Binding, Exchange, Lifetime, Part, Queue};
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
+
+/// RabbitMQ waits for a quorum queue 250 ms, and says that one that did not answer has no messages and no consumers.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
+const MOST_ASKS: u32 = 3;
 
 /// What to do about a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,16 +144,31 @@ pub(crate) struct QueueState {
     pub(crate) consumers: u32,
 }
 
+impl QueueState {
+    fn is_nothing(&self) -> bool {
+        (self.messages, self.consumers) == (0, 0)
+    }
+}
+
 /// Returns the state of an existing queue.
 pub(crate) async fn queue_state(connection: &Connection, queue: &str) -> Result<QueueState, TransportError> {
     queue_state_on(&connection.channel().await?, queue).await
 }
 
-/// Does the same as [`queue_state`] on this channel, which an error may close.
+/// Does the same as [`queue_state`] on this channel, which an error may close. Asks again if nothing may mean that the queue was
+/// too busy to answer the broker.
 pub(crate) async fn queue_state_on(channel: &Channel, queue: &str) -> Result<QueueState, TransportError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = short(queue, "the name of a queue")?;
-    let found = with_timeout(channel, channel.queue_declare(name, options, FieldTable::default())).await;
-    let found = found.map_err(|error| error::verifying(queue, error))?;
-    Ok(QueueState { messages: found.message_count(), consumers: found.consumer_count() })
+    let mut asked = 0;
+    loop {
+        let began = Instant::now();
+        let asking = channel.queue_declare(name.clone(), options, FieldTable::default());
+        let found = with_timeout(channel, asking).await.map_err(|error| error::verifying(queue, error))?;
+        let state = QueueState { messages: found.message_count(), consumers: found.consumer_count() };
+        asked += 1;
+        if !state.is_nothing() || began.elapsed() < ANSWERS_WITHIN || asked == MOST_ASKS {
+            return Ok(state);
+        }
+    }
 }
