@@ -144,6 +144,11 @@ impl Begun<'_> {
     pub(crate) fn give_back(&mut self) {
         self.given_back = true;
     }
+
+    /// Records that the message is off the queue: earlier deaths count no more.
+    pub(crate) fn end(&mut self) {
+        self.given_back = false;
+    }
 }
 
 impl Drop for Begun<'_> {

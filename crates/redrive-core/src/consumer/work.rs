@@ -56,8 +56,7 @@ impl<T: Transport> Context<T> {
             };
             if !ready {
                 // The main loop uses the same stack, and ends with its error.
-                self.carry_out(&Span::none(), &delivery, in_flight, receipt, Disposition::Release).await;
-                return;
+                return self.give_back_unhandled(&delivery, in_flight, receipt).await;
             }
             next = self.work_once(service, delivery, receipt, in_flight).await;
         }
@@ -136,10 +135,16 @@ impl<T: Transport> Context<T> {
             begun.give_back();
         }
         // A poison message stays counted in the ledger until it is on its shelf.
-        let begun = begun.filter(|_| is_poison(&disposition));
-        let due = self.carry_out(span, &delivery, in_flight, receipt, disposition).await;
-        drop(begun);
-        due
+        let mut poison = begun.filter(|_| is_poison(&disposition));
+        if let Some(begun) = &mut poison {
+            begun.give_back();
+        }
+        let ended = self.carry_out(span, &delivery, &mut in_flight, receipt, disposition).await;
+        if let (Ended::Settled, Some(begun)) = (&ended, &mut poison) {
+            begun.end();
+        }
+        drop(poison);
+        self.go_on(&delivery, in_flight, ended)
     }
 
     async fn settle_duplicate(&self, delivery: &Delivery, in_flight: &mut InFlight, receipt: ReceiptOf<T>) {
@@ -165,7 +170,13 @@ impl<T: Transport> Context<T> {
         if known {
             return self.settle_duplicate(&delivery, &mut in_flight, receipt).await;
         }
-        self.carry_out(&Span::none(), &delivery, in_flight, receipt, Disposition::Release).await;
+        self.give_back_unhandled(&delivery, in_flight, receipt).await;
+    }
+
+    /// Gives back a delivery whose handler is not to run.
+    async fn give_back_unhandled(&self, delivery: &Delivery, mut in_flight: InFlight, receipt: ReceiptOf<T>) {
+        self.carry_out(&Span::none(), delivery, &mut in_flight, receipt, Disposition::Release).await;
+        self.leave(&mut in_flight, SettledCache::comes_again);
     }
 
     /// Decides what happens to the delivery. Returns `None` if the delivery is lost first; its handler is then dropped.
@@ -215,10 +226,10 @@ impl<T: Transport> Context<T> {
         &self,
         span: &Span,
         delivery: &Delivery,
-        mut in_flight: InFlight,
+        in_flight: &mut InFlight,
         receipt: ReceiptOf<T>,
         disposition: Disposition,
-    ) -> Option<Due<ReceiptOf<T>>> {
+    ) -> Ended<ReceiptOf<T>> {
         let settlement = match disposition {
             // An acknowledgement needs no plan: this keeps the most frequent path short.
             Disposition::Ack => Settlement::Complete,
@@ -230,32 +241,32 @@ impl<T: Transport> Context<T> {
             }
         };
         if settlement == Settlement::NativeDeadLetter && !self.is_asked_to_reject(&disposition) {
-            self.cannot_copy(delivery, &mut in_flight, &NO_ROOM);
+            self.cannot_copy(delivery, in_flight, &NO_ROOM);
         }
         let ended = match disposition {
-            Disposition::Release => self.release_by(delivery, &mut in_flight, receipt, settlement).await,
-            _ => self.settle(delivery, &mut in_flight, receipt, settlement).await,
+            Disposition::Release => self.release_by(delivery, in_flight, receipt, settlement).await,
+            _ => self.settle(delivery, in_flight, receipt, settlement).await,
         };
         match &ended {
             Ended::Settled | Ended::Due { .. } => {
                 if let Ended::Settled = ended {
-                    self.settled_at_last(delivery, &in_flight);
+                    self.settled_at_last(delivery, in_flight);
                     if matches!(disposition, Disposition::Ack | Disposition::Discard(_)) {
                         self.report_handled(delivery);
                     }
                 }
                 let disposition = if in_flight.uncopied { disposition.without_copy() } else { disposition };
-                self.tell_settled(delivery, &mut in_flight, &disposition);
+                self.tell_settled(delivery, in_flight, &disposition);
             }
-            Ended::GivenBack => self.tell_settled(delivery, &mut in_flight, &Disposition::Release),
+            Ended::GivenBack => self.tell_settled(delivery, in_flight, &Disposition::Release),
             Ended::Lost => {
                 if disposition != Disposition::Release {
                     self.handled_and_lost(in_flight.original.as_ref().unwrap_or(delivery));
                 }
-                self.lost(delivery, &mut in_flight);
+                self.lost(delivery, in_flight);
             }
         }
-        self.go_on(delivery, in_flight, ended)
+        ended
     }
 
     /// Tells the operator who redrove the message, if one waits for it. Nobody waits here: a report that is lost is lost.

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use redrive::ConsumerError;
-use redrive::NoRetry;
 use redrive::memory::Memory;
 use redrive::prelude::*;
+use redrive::transport::Settlement;
+use redrive::{ConsumerError, NoRetry, Transport, TransportErrorKind};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, reason};
+
+use redrive_testkit::contract::{Fault, Faulty};
 
 use super::ALLOWED;
 
@@ -36,13 +38,40 @@ async fn with_ledger(
     diary: &Diary,
 ) -> Result<redrive::Report, ConsumerError> {
     let count = transport.broker().depth(QUEUE);
+    run(file, transport, diary, diary.ended(count)).await
+}
+
+async fn run(
+    file: &LedgerFile,
+    transport: impl Transport,
+    diary: &Diary,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<redrive::Report, ConsumerError> {
     Consumer::new(Shared::saying(Arc::new(transport), |facts| facts.counting.deliveries = false))
         .ledger(&file.0)
+        .grace(secs(1))
         .with_dead_letter_backoff(DeadLetterBackoff::new(NoRetry).poison_after(ALLOWED))
         .observer(diary.observer())
         .handler(async || {})
-        .run_until(diary.ended(count))
+        .run_until(shutdown)
         .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_message_stays_counted_when_its_shelf_refuses_it() {
+    let file = LedgerFile::with("refused.ledger", "redrive ledger 1\n! 3 0 1\n+ 0 1\n");
+    let (broker, transport) = memory_with([Message::new("x").with_id("1")]);
+    let full = Faulty::new(transport).on_settle(|attempted| match attempted.settlement {
+        Settlement::Shelve { .. } => Fault::Refused(TransportErrorKind::NotStored),
+        _ => Fault::None,
+    });
+    let report = run(&file, full, &Diary::new(), tokio::time::sleep(secs(60))).await.unwrap();
+    assert_eq!((report.acknowledged, broker.depth(QUEUE)), (0, 1), "{report:?}");
+    let report = with_ledger(&file, broker.transport(QUEUE), &Diary::new()).await.unwrap();
+    assert_eq!(report.acknowledged, 0, "its handler ran again");
+    assert_eq!(reason(&broker.shelf(QUEUE, Shelf::DeadLetter)[0]), "PoisonMessage");
+    let left = std::fs::read_to_string(&file.0).unwrap();
+    assert!(left.lines().last().is_some_and(|line| line.starts_with('-')), "it is off the queue: {left}");
 }
 
 #[tokio::test(start_paused = true)]
