@@ -38,6 +38,8 @@ struct Fields {
     delivery_limit: Option<u32>,
     failures_in_place: u32,
     redelivered: bool,
+    /// True if the broker holds the original, and this copy of it is stored nowhere.
+    unstored_copy: bool,
     interruptions: u64,
     broker_number: Option<u64>,
     publisher: Option<Publisher>,
@@ -72,6 +74,7 @@ impl Delivery {
             delivery_limit: None,
             failures_in_place: 0,
             redelivered: false,
+            unstored_copy: false,
             interruptions: 0,
             broker_number: None,
             publisher: None,
@@ -160,7 +163,13 @@ impl Delivery {
             fields.message = copy;
             fields.received_at = now;
             (fields.broker_delivery_count, fields.failures_in_place, fields.redelivered) = (1, 0, false);
+            fields.unstored_copy = true;
         })
+    }
+
+    /// Returns true if it was [replaced](Self::replaced_by) by a copy that is stored nowhere.
+    pub(crate) fn is_unstored_copy(&self) -> bool {
+        self.fields.unstored_copy
     }
 
     /// Marks the delivery as handed out before, by the broker's word.
@@ -377,6 +386,7 @@ impl fmt::Debug for Delivery {
             delivery_limit,
             failures_in_place,
             redelivered,
+            unstored_copy,
             interruptions,
             broker_number,
             publisher,
@@ -392,6 +402,7 @@ impl fmt::Debug for Delivery {
             .field("delivery_limit", delivery_limit)
             .field("failures_in_place", failures_in_place)
             .field("redelivered", redelivered)
+            .field("unstored_copy", unstored_copy)
             .field("interruptions", interruptions)
             .field("broker_number", broker_number)
             .field("publisher", publisher)

@@ -201,12 +201,14 @@ pub fn redriven(shelved: &Message) -> Message {
 
 /// Returns true if the broker itself can hold the message back long enough and no copy is needed. A copy is needed, once, for a
 /// message whose id was assigned on arrival: without it, the id would change with every attempt. It is also needed for a message
-/// with an expiration, which would keep running: a copy carries it as a deadline.
+/// with an expiration, which would keep running: a copy carries it as a deadline; and for a copy that is not stored: the broker would
+/// hold its original, on which the last attempts are not written.
 fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) -> bool {
     let failures = delivery.failures_in_place().saturating_add(1);
     let held = planning.facts.delays.in_place.map(|in_place| in_place.longest_after(failures));
-    let must_be_copied =
-        delivery.history().id_assigned || delivery.message().properties().expiration.is_some();
+    let must_be_copied = delivery.history().id_assigned
+        || delivery.is_unstored_copy()
+        || delivery.message().properties().expiration.is_some();
     held.is_some_and(|held| held >= wait) && !must_be_copied
 }
 

@@ -36,6 +36,9 @@ fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
     }
     let nameless = Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
     assert!(retry(&facts, &nameless, SECOND).stores_copy(), "only a copy carries its id");
+    let unstored =
+        failed(Message::new(""), 2).replaced_by(Message::new("").with_id("a"), SystemTime::UNIX_EPOCH);
+    assert!(retry(&facts, &unstored, SECOND).stores_copy(), "the broker holds what it was copied from");
     let mut expiring = Message::new("").with_id("a");
     expiring.properties_mut().expiration = Some(SECOND * 60);
     assert!(retry(&facts, &failed(expiring, 0), SECOND).stores_copy(), "only a copy carries its deadline");
