@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::retry::Exponential;
 
-const FIRST: Duration = Duration::from_millis(100);
+/// The longest wait before the first try that follows another one.
+pub(crate) const FIRST: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Returns the wait before try number `tries` (1 the first time) at settling: doubles from 100 ms to 30 s, minus up to a quarter,

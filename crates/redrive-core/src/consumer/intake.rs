@@ -1,7 +1,7 @@
 //! The main loop: takes deliveries when the stack is ready for them, and hands them to the workers.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -46,7 +46,12 @@ async fn take_in<T: Transport>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let broken = |error| ConsumerError::Transport { queue: context.queue().to_owned(), error };
-    let mut shutdown = pin!(shutdown);
+    let mut end = pin!(async {
+        tokio::select! {
+            () = shutdown => {}
+            () = control.stop_asked() => {}
+        }
+    });
     let mut asked = control.subscribe();
     // The request may have come before the start.
     asked.mark_changed();
@@ -58,21 +63,31 @@ async fn take_in<T: Transport>(
         let doubted = OptionFuture::from(intake.isolation.doubts_until().map(sleep_until));
         tokio::select! {
             biased;
-            () = &mut shutdown => return Ok(()),
+            () = &mut end => return Ok(()),
             Ok(()) = asked.changed() => {
                 let wanted = *asked.borrow_and_update();
-                match wanted {
-                    Asked::Stop => return Ok(()),
-                    Asked::Pause => intake.pause(context).await,
-                    Asked::Run => intake.resume(context).await.map_err(broken)?,
-                }
+                let followed = async {
+                    match wanted {
+                        Asked::Stop => Ok(()),
+                        Asked::Pause => intake.pause(context).await,
+                        Asked::Run => intake.resume(context).await,
+                    }
+                };
+                let Some(followed) = unless(end.as_mut(), followed).await else { return Ok(()) };
+                followed.map_err(broken)?;
             }
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
             // A delivery on hold has no running handler: then a suspect that waits for the others may have room.
             Ok(()) = on_hold.changed(), if intake.isolation.waits() => {}
-            () = context.held.notified(), if intake.open() => intake.isolation.held(context).await.map_err(broken)?,
-            Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
+            () = context.held.notified(), if intake.open() => {
+                let Some(held) = unless(end.as_mut(), intake.isolation.held(context)).await else { return Ok(()) };
+                held.map_err(broken)?;
+            }
+            Some(()) = doubted, if intake.open() => {
+                let Some(ended) = unless(end.as_mut(), intake.isolation.end(context)).await else { return Ok(()) };
+                ended.map_err(broken)?;
+            }
             // The idle intake releases the capacity that it holds in the layers: another task already has a message for it.
             () = context.stack_wanted.notified() => intake.next = None,
             taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
@@ -85,14 +100,18 @@ async fn take_in<T: Transport>(
                         (Step::Handle, Some((received, None)))
                     } else {
                         workers.call();
-                        isolation.sort(context, received).await
+                        let sorting = isolation.sort(context, received);
+                        let Some(sorted) = unless(end.as_mut(), sorting).await else { return Ok(()) };
+                        sorted
                     };
                     if let Some((received, alone)) = received {
                         workers.hand((ready, received, alone));
                     }
                     if let Step::Widen { suspects } = step {
                         workers.call();
-                        isolation.widen(context, suspects).await.map_err(broken)?;
+                        let widening = isolation.widen(context, suspects);
+                        let Some(widened) = unless(end.as_mut(), widening).await else { return Ok(()) };
+                        widened.map_err(broken)?;
                     }
                     let most = isolation.most(concurrency, || workers.open(), || context.on_hold.now());
                     // There is at least as much room as before, less one; other jobs may have ended since.
@@ -109,6 +128,15 @@ async fn take_in<T: Transport>(
                 workers.call();
             }
         }
+    }
+}
+
+/// Does what may take the broker many seconds, unless the end is asked for first: its grace period begins at once.
+async fn unless<T>(end: Pin<&mut impl Future<Output = ()>>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = end => None,
+        done = work => Some(done),
     }
 }
 
@@ -145,9 +173,12 @@ impl<R: Send + 'static> Intake<R> {
         Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
     }
 
-    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
+    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        context: &Context<T>,
+    ) -> Result<(), TransportError> {
         if self.paused {
-            return;
+            return Ok(());
         }
         self.paused = true;
         // A stack that is ready holds permits of the layers.
@@ -158,6 +189,7 @@ impl<R: Send + 'static> Intake<R> {
         tracing::info!(queue, "paused, as asked");
         context.note(&Change::Paused);
         context.tell(&Event::Paused { queue });
+        Ok(())
     }
 
     async fn resume<T: Transport<Receiver: Receiver<Receipt = R>>>(

@@ -62,7 +62,7 @@ impl<T: Transport> Context<T> {
     ) -> Ended<ReceiptOf<T>> {
         let since = Instant::now();
         let (mut trouble, mut on_hold) = (None, None);
-        let mut recovered = None;
+        let (mut recovered, mut last_kind) = (None, None);
         for tries in 1_u32.. {
             let SettleError { error, receipt: held, copy_stored } = failed;
             self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
@@ -79,26 +79,29 @@ impl<T: Transport> Context<T> {
                 settlement = instead;
             } else {
                 let mut wait = backoff::wait(tries, fastrand::u64(..));
+                let is_new = last_kind.replace(error.kind()) != Some(error.kind());
                 if error.kind() == TransportErrorKind::Full
                     && let Settlement::Reschedule { wait: asked, copy } = settlement
                 {
                     trouble = None;
                     on_hold.get_or_insert_with(|| self.hold(in_flight));
-                    let left = asked.saturating_sub(since.elapsed());
+                    // A wait of zero would have the handler run as fast as the broker refuses.
+                    let left = asked.max(backoff::FIRST).saturating_sub(since.elapsed());
                     if left.is_zero() {
                         tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "no room for the copy: the handler runs again without a stored copy");
                         return Ended::Due { copy, receipt };
                     }
-                    if tries == 1 {
+                    if is_new {
                         tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
                     }
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
                 } else if error.kind() == TransportErrorKind::TooLarge {
                     // This message itself is the cause, and waiting does not cure it: other messages must not wait for it, even
-                    // if it was handled alone. Its handler is done.
+                    // if it was handled alone, or had another error before. Its handler is done.
+                    trouble = None;
                     on_hold.get_or_insert_with(|| self.hold(in_flight));
-                    if tries == 1 {
+                    if is_new {
                         tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
                     }
                 } else {

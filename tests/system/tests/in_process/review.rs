@@ -142,23 +142,78 @@ fn what_is_not_due_is_not_due_either_when_it_was_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_can_never_be_copied_does_not_stop_all_others() {
-    let (broker, transport) = memory_with(numbered(20));
+    // The try, of all at storing a copy, that fails because of the broker.
+    for in_trouble in [None, Some(0), Some(3)] {
+        let (broker, transport) = memory_with(numbered(20));
+        let tries = AtomicUsize::new(0);
+        let faulty = Faulty::new(transport).on_settle(move |attempted| {
+            if !attempted.settlement.stores_copy() {
+                return Fault::None;
+            }
+            let is_in_trouble = Some(tries.fetch_add(1, Ordering::SeqCst)) == in_trouble;
+            Fault::Refused(if is_in_trouble {
+                TransportErrorKind::NotStored
+            } else {
+                TransportErrorKind::TooLarge
+            })
+        });
+        let said = Shared::saying(Arc::new(faulty), |said| said.dead_letter = NativeDeadLetter::No);
+        let consumer =
+            Consumer::new(said).concurrency(2).grace(secs(1)).with_dead_letter_backoff(NoRetry).handler(
+                |body: String| async move {
+                    // Slow: they are there after the trouble.
+                    sleep(secs(1)).await;
+                    if body == "0" { fail().await } else { Ok(()) }
+                },
+            );
+        let report = consumer.run_until(sleep(mins(10))).await.unwrap();
+        assert_eq!((report.acknowledged, report.released), (19, 1), "{in_trouble:?}: {report:?}");
+        assert_eq!(broker.depth(QUEUE), 1, "it stays");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_zero_does_not_run_the_handler_without_a_pause() {
+    let (_broker, transport) = memory_with(numbered(1));
     let faulty = Faulty::new(transport).on_settle(|attempted| {
         if attempted.settlement.stores_copy() {
-            Fault::Refused(TransportErrorKind::TooLarge)
+            Fault::Refused(TransportErrorKind::Full)
         } else {
             Fault::None
         }
     });
-    let said = Shared::saying(Arc::new(faulty), |said| said.dead_letter = NativeDeadLetter::No);
-    let consumer = Consumer::new(said)
-        .concurrency(2)
-        .grace(secs(1))
-        .with_dead_letter_backoff(NoRetry)
-        .handler(|body: String| async move { if body == "0" { fail().await } else { Ok(()) } });
-    let report = consumer.run_until(sleep(mins(10))).await.unwrap();
-    assert_eq!((report.acknowledged, report.released), (19, 1), "{report:?}");
-    assert_eq!(broker.depth(QUEUE), 1, "it stays");
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let consumer = Consumer::new(faulty).grace(Duration::ZERO).handler(move || {
+        // It would go on for ever.
+        let is_enough = counted.fetch_add(1, Ordering::SeqCst) > 1000;
+        std::future::ready(if is_enough { Disposition::Ack } else { Disposition::snooze(Duration::ZERO) })
+    });
+    consumer.run_until(sleep(secs(10))).await.unwrap();
+    let runs = runs.load(Ordering::SeqCst);
+    assert!((50..=101).contains(&runs), "{runs} in ten seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_begins_at_the_shutdown_whatever_the_broker_is_asked() {
+    let (_broker, transport) = memory_with(numbered(2));
+    let faulty = Faulty::new(transport).on_settle(|attempted| match attempted.settlement {
+        Settlement::Release if attempted.number == 1 => Fault::Hangs,
+        _ => Fault::None,
+    });
+    let consumer = Consumer::new(Prefetching(faulty, 1))
+        .concurrency(1)
+        .grace(secs(2))
+        .handler(async || sleep(mins(60)).await);
+    let handle = consumer.handle();
+    let began = tokio::time::Instant::now();
+    let shutdown = async move {
+        sleep(secs(1)).await;
+        handle.pause();
+        sleep(secs(1)).await;
+    };
+    consumer.run_until(shutdown).await.unwrap();
+    assert!(began.elapsed() < secs(5), "it ended after {:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
