@@ -41,6 +41,8 @@ pub(crate) struct QueuePreparation {
     prepared_in: AtomicU64,
     /// One caller at a time: many copies that come back at once need the queues declared only once.
     declaring: tokio::sync::Mutex<()>,
+    /// How often they were prepared.
+    preparations: AtomicU64,
     /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it.
     quorum_ready_at: Mutex<Option<Instant>>,
 }
@@ -103,7 +105,8 @@ impl QueuePreparation {
         facts: Arc<TransportFacts>,
     ) -> Self {
         let (prepared_in, declaring) = (AtomicU64::new(NEVER), tokio::sync::Mutex::default());
-        Self { options, plan, connections, facts, prepared_in, declaring, quorum_ready_at: Mutex::default() }
+        let (preparations, quorum_ready_at) = (AtomicU64::new(0), Mutex::default());
+        Self { options, plan, connections, facts, prepared_in, declaring, preparations, quorum_ready_at }
     }
 
     fn queue(&self) -> &str {
@@ -119,6 +122,10 @@ impl QueuePreparation {
     /// between.
     pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
+        self.prepare_now().await
+    }
+
+    async fn prepare_now(&self) -> Result<(), TransportError> {
         for pause in PAUSES {
             let connection = self.control().await?;
             match self.prepare_on(&connection, Occasion::Open).await {
@@ -160,6 +167,7 @@ impl QueuePreparation {
         }
         #[cfg(feature = "management")]
         self.compare(&parts).await?;
+        self.preparations.fetch_add(1, Ordering::AcqRel);
         let found_at_first = self.prepared_in.swap(epoch, Ordering::AcqRel) == NEVER;
         if found_at_first && parts.iter().any(|(part, task)| *task == Task::Declare && part.is_quorum()) {
             // Another process may have declared it a moment ago.
@@ -292,9 +300,15 @@ impl QueuePreparation {
             info!(queue = route.target(), "declaring a delay queue for a wait that was not known before");
             return self.declare_parts(vec![spare]).await;
         }
+        let before = self.preparations.load(Ordering::Acquire);
+        let _one_at_a_time = self.declaring.lock().await;
+        if self.preparations.load(Ordering::Acquire) != before {
+            // Another copy that came back had it declared meanwhile.
+            return Ok(());
+        }
         warn!(queue = route.target(), "the queue is missing: declaring it");
         self.distrust();
-        self.prepare().await
+        self.prepare_now().await
     }
 
     /// Returns the shelf that the work queue dead-letters to, what leads there, and the work queue, as far as redrive declares them:

@@ -95,9 +95,10 @@ impl ShelfReport {
         self.entries.push(EntryResult { handle, id: id.map(str::to_owned), outcome });
     }
 
-    /// Turns what was done into a failure: it is not known whether the entries left the shelf. For transports.
-    pub fn in_doubt(&mut self, why: &TransportError) {
-        for entry in &mut self.entries {
+    /// Turns what was done into a failure, but for the first `certain` entries: it is not known whether the others left the shelf.
+    /// For transports.
+    pub fn in_doubt(&mut self, certain: usize, why: &TransportError) {
+        for entry in self.entries.iter_mut().skip(certain) {
             if matches!(entry.outcome, EntryOutcome::Done) {
                 entry.outcome = EntryOutcome::Failed(why.clone());
             }

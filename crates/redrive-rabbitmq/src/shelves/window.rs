@@ -66,7 +66,7 @@ async fn collect(
     let (mut taken, mut behind) = (Vec::with_capacity(size), Vec::new());
     let (mut is_empty, mut asked) = (false, 0);
     // What the broker has assigned to the consumer must arrive: nobody would see it until the channel ends.
-    while taken.len() < size {
+    while taken.len() + behind.len() < size {
         match timeout(QUIET, consumer.next()).await {
             Ok(Some(Ok(delivery))) => {
                 taken.push(delivery);

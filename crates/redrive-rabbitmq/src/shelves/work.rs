@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, ReportRequest, Selection, Shelf, ShelfReport, Shelved,
+    EntryHandle, EntryOutcome, EntryResult, Message, ReportRequest, Selection, Shelf, ShelfReport, Shelved,
     TransportError, TransportErrorKind, edited, redriven,
 };
 use tracing::{info, warn};
@@ -90,11 +90,6 @@ impl RabbitMqShelves {
                 rest.remove(&entry.handle);
             }
             if stopped.is_ok() && (rest.is_empty() || is_whole) {
-                // Who reads the report believes it: the broker must have what was removed.
-                if let Err(error) = scan.settled().await {
-                    worked.report.in_doubt(&error);
-                    return Err(error);
-                }
                 lease.keep(scan).await;
                 return Ok(());
             }
@@ -104,7 +99,28 @@ impl RabbitMqShelves {
         }
     }
 
+    /// Works on the rest of a scan. Who reads the report believes it: the broker must have what was removed, also before an error.
     async fn work_through(
+        &self,
+        scan: &mut ShelfScan,
+        shelf: Shelf,
+        which: &Selection,
+        action: &Action,
+        worked: &mut Worked,
+    ) -> Result<(), TransportError> {
+        let before = worked.report.entries.len();
+        let stopped = self.work_on_each(scan, shelf, which, action, worked).await;
+        let is_done = |entry: &EntryResult| matches!(entry.outcome, EntryOutcome::Done);
+        if worked.report.entries[before..].iter().any(is_done)
+            && let Err(error) = scan.settled().await
+        {
+            worked.report.in_doubt(before, &error);
+            return stopped.and(Err(error));
+        }
+        stopped
+    }
+
+    async fn work_on_each(
         &self,
         scan: &mut ShelfScan,
         shelf: Shelf,

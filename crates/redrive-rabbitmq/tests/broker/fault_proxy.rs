@@ -14,8 +14,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::common::{self, Scene};
+
 /// The first four bytes of methods: `channel.open`, `channel.close`, its answer, `queue.declare`, its answer,
-/// `basic.consume` and `basic.cancel`.
+/// `basic.consume`, `basic.cancel` and `basic.ack`.
 const OPEN: [u8; 4] = [0, 20, 0, 10];
 const CLOSE: [u8; 4] = [0, 20, 0, 40];
 const CLOSED: [u8; 4] = [0, 20, 0, 41];
@@ -23,6 +25,7 @@ const DECLARE: [u8; 4] = [0, 50, 0, 10];
 const DECLARED: [u8; 4] = [0, 50, 0, 11];
 const CONSUME: [u8; 4] = [0, 60, 0, 20];
 const CANCEL: [u8; 4] = [0, 60, 0, 30];
+const ACK: [u8; 4] = [0, 60, 0, 80];
 const CONSUMER_TAG: &[u8] = b"redrive";
 /// `connection.close` with 541, INTERNAL_ERROR: what 3.10 says when a new quorum queue has no leader within 5 s.
 const GIVEN_UP: [u8; 23] = *b"\x01\0\0\0\0\0\x0f\0\x0a\0\x32\x02\x1d\x04busy\0\x32\0\x0a\xce";
@@ -44,6 +47,15 @@ struct Shared {
     down: Mutex<Option<String>>,
     missed: AtomicU32,
     opened: AtomicU32,
+    acks_to_lose: AtomicU32,
+}
+
+/// Starts one before the broker of a scene, and returns the URL that leads through it.
+pub(crate) async fn through_proxy(scene: &Scene) -> (FaultProxy, String) {
+    let address = common::address(&scene.url);
+    let fault_proxy = FaultProxy::start(address).await;
+    let url = scene.url.replace(&address.to_string(), &fault_proxy.addr().to_string());
+    (fault_proxy, url)
 }
 
 impl FaultProxy {
@@ -74,6 +86,11 @@ impl FaultProxy {
     /// How many more do.
     pub(crate) fn refusals_left(&self) -> u32 {
         self.shared.refusals.load(Ordering::SeqCst)
+    }
+
+    /// The connection of the next acknowledgement ends instead.
+    pub(crate) fn lose_acknowledgement(&self) {
+        self.shared.acks_to_lose.store(1, Ordering::SeqCst);
     }
 
     /// Ends the subscription that was made last on each connection.
@@ -140,13 +157,14 @@ async fn pass(
     between: &Between,
     mut asked: watch::Receiver<u32>,
     told: Option<watch::Sender<u32>>,
-    changed: impl Fn(&Between, Vec<u8>) -> Vec<u8>,
+    changed: impl Fn(&Between, Vec<u8>) -> Option<Vec<u8>>,
 ) -> std::io::Result<()> {
     let mut passing = Vec::new();
     loop {
         while let Some(length) = frame(&passing) {
             let frame: Vec<u8> = passing.drain(..length).collect();
-            to.write_all(&changed(between, frame)).await?;
+            let Some(changed) = changed(between, frame) else { return to.shutdown().await };
+            to.write_all(&changed).await?;
         }
         tokio::select! {
             read = from.read_buf(&mut passing) => if read? == 0 { return to.shutdown().await },
@@ -162,8 +180,12 @@ async fn pass(
 }
 
 impl Between {
-    fn to_broker(&self, frame: Vec<u8>) -> Vec<u8> {
-        let Some(method) = frame.get(7..11) else { return frame };
+    /// `None`: the connection ends.
+    fn to_broker(&self, frame: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(method) = frame.get(7..11) else { return Some(frame) };
+        if method == ACK && one_less(&self.shared.acks_to_lose) {
+            return None;
+        }
         let channel = u16::from_be_bytes([frame[1], frame[2]]);
         let mut closing = self.closing.lock().unwrap();
         if closing.contains(&channel) {
@@ -171,7 +193,7 @@ impl Between {
             if method == CLOSED {
                 closing.remove(&channel);
             }
-            return Vec::new();
+            return Some(Vec::new());
         }
         if method == OPEN {
             self.shared.opened.fetch_add(1, Ordering::SeqCst);
@@ -182,18 +204,18 @@ impl Between {
         if method == DECLARE && self.is_down(&frame) {
             self.shared.missed.fetch_add(1, Ordering::SeqCst);
             closing.insert(channel);
-            return close(channel, 200, "");
+            return Some(close(channel, 200, ""));
         }
-        frame
+        Some(frame)
     }
 
-    fn to_client(&self, frame: Vec<u8>) -> Vec<u8> {
-        let Some(method) = frame.get(7..11) else { return frame };
+    fn to_client(&self, frame: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(method) = frame.get(7..11) else { return Some(frame) };
         let channel = u16::from_be_bytes([frame[1], frame[2]]);
         if method == CLOSED && self.closing.lock().unwrap().contains(&channel) {
-            return close(channel, 404, DOWN);
+            return Some(close(channel, 404, DOWN));
         }
-        if method == DECLARED && one_less(&self.shared.refusals) { GIVEN_UP.to_vec() } else { frame }
+        Some(if method == DECLARED && one_less(&self.shared.refusals) { GIVEN_UP.to_vec() } else { frame })
     }
 
     fn is_down(&self, declare: &[u8]) -> bool {

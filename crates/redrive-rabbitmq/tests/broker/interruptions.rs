@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Scene, message, needs, next, publish, settles};
-use crate::fault_proxy::FaultProxy;
+use crate::common::{self, Scene, dead_letter, message, needs, next, publish, settle, settles};
+use crate::fault_proxy::through_proxy;
 use redrive_brokers::Proxy;
-use redrive_core::{Consumer, Delivery, Event, Settlement, Signals, Suspects, Transport, TransportErrorKind};
+use redrive_core::{
+    Consumer, Delivery, Event, Selection, Settlement, Shelf, Shelves as _, Signals, Suspects, Transport,
+    TransportErrorKind,
+};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::{Started, eventually, found};
 
@@ -24,12 +27,36 @@ crate::tests!(
     acknowledgements_that_wait_are_sent_before_the_end,
     a_burst_of_settlements_just_before_the_end_is_taken_in,
     a_delivery_that_is_held_too_long_is_taken_back,
+    what_the_broker_may_not_have_is_not_reported_as_done,
 );
+
+/// The acknowledgement of a message on the shelf is written, and its connection ends.
+async fn what_the_broker_may_not_have_is_not_reported_as_done(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let transport = scene.started(&needs).await;
+    for id in ["a", "b"] {
+        publish(&transport, message(id)).await;
+        let received = next(&transport).await;
+        let settlement = dead_letter(&transport, &received.delivery);
+        settle(&transport, received.receipt, settlement).await;
+    }
+    let (fault_proxy, url) = through_proxy(&scene).await;
+    let operator = scene.options().connect(&url).await.expect("connected");
+    let shelves = operator.shelves();
+    let both_are_there = async || shelves.count(Shelf::DeadLetter).await.is_ok_and(|count| count == 2);
+    eventually("both are there", both_are_there).await;
+    fault_proxy.lose_acknowledgement();
+    let report = shelves.discard(Shelf::DeadLetter, &Selection::All).await.expect("a report");
+    assert_eq!(report.done(), 0, "{report:?}");
+    eventually("both are there again", both_are_there).await;
+    operator.close().await;
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
 
 async fn a_broker_that_gives_up_a_declaration_is_asked_again(scene: Scene) {
     let needs = needs(&[100], 10);
-    let fault_proxy = FaultProxy::start(common::address(&scene.url)).await;
-    let url = scene.url.replace(&common::address(&scene.url).to_string(), &fault_proxy.addr().to_string());
+    let (fault_proxy, url) = through_proxy(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
     fault_proxy.refuse_declarations(3);
     let transport = Started::open(transport, &needs).await.expect("started");
@@ -119,8 +146,7 @@ async fn an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume(scene: Scene
 /// As when a queue is cancelled by the broker, the channel being open: it still has what it handed out.
 async fn what_is_in_flight_when_the_subscription_ends_comes_again_at_once(scene: Scene) {
     let needs = needs(&[100], 10);
-    let fault_proxy = FaultProxy::start(common::address(&scene.url)).await;
-    let url = scene.url.replace(&common::address(&scene.url).to_string(), &fault_proxy.addr().to_string());
+    let (fault_proxy, url) = through_proxy(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     let mut hands = Vec::new();

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use crate::common::{
-    self, ARRIVAL, Scene, complete, message, needs, next, publish, retry, settle, text, with_short_wait,
+    self, ARRIVAL, Scene, complete, dead_letter, message, needs, next, publish, retry, settle, text,
+    with_short_wait,
 };
-use crate::fault_proxy::FaultProxy;
+use crate::fault_proxy::through_proxy;
+use futures::future::join_all;
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::Proxy;
-use redrive_core::{Transport, TransportError, TransportErrorKind};
+use redrive_core::{Received, Shelf, Shelves as _, Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
 use redrive_testkit::contract::{Started, eventually};
 
@@ -24,6 +26,7 @@ crate::tests!(
     a_delay_queue_out_of_reach_does_not_hold_up_the_work,
     a_work_queue_out_of_reach_is_waited_for,
     a_new_subscription_asks_on_one_channel,
+    copies_that_come_back_together_declare_their_queue_once,
 );
 
 /// What the queue has when somebody declares it who knows nothing of redrive.
@@ -222,11 +225,35 @@ async fn a_consumer_that_the_broker_forgot_subscribes_again(scene: Scene) {
     scene.tidy_up(&needs).await;
 }
 
-async fn through_proxy(scene: &Scene) -> (FaultProxy, String) {
-    let address = common::address(&scene.url);
-    let fault_proxy = FaultProxy::start(address).await;
-    let url = scene.url.replace(&address.to_string(), &fault_proxy.addr().to_string());
-    (fault_proxy, url)
+/// Their queue is declared once, and not by each of them.
+async fn copies_that_come_back_together_declare_their_queue_once(scene: Scene) {
+    const TOGETHER: u32 = 30;
+    let needs = needs(&[100], TOGETHER);
+    let (fault_proxy, url) = through_proxy(&scene).await;
+    let options = scene.options().new_queue_wait(Duration::from_millis(300));
+    let transport = options.connect(&url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    let mut hands = Vec::new();
+    for number in 0..TOGETHER {
+        publish(&transport, message(number.to_string())).await;
+        hands.push(next(&transport).await);
+    }
+    scene.delete(&scene.dead_letters()).await;
+    let before = fault_proxy.opened();
+    join_all(hands.into_iter().map(async |Received { delivery, receipt }| {
+        let settlement = dead_letter(&transport, &delivery);
+        settle(&transport, receipt, settlement).await;
+    }))
+    .await;
+    let opened = fault_proxy.opened() - before;
+    assert!(opened < TOGETHER, "{opened} channels were opened for {TOGETHER} copies");
+    let shelves = transport.shelves();
+    eventually("all are on the shelf", async || {
+        shelves.count(Shelf::DeadLetter).await.is_ok_and(|count| count == u64::from(TOGETHER))
+    })
+    .await;
+    transport.close().await;
+    scene.tidy_up(&needs).await;
 }
 
 /// A copy for it is refused, and the message stays in flight: nothing is lost, and the others need not wait.
