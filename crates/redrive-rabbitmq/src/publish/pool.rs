@@ -1,12 +1,13 @@
 //! Publishes messages in batches: mandatory and confirmed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redrive_core::{Message, TransportError, TransportErrorKind};
 use redrive_transport::{BatchLimits, Lanes};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::batch::Batch;
 use crate::connection::{ChannelPool, ReconnectingConnection, blocked_by_the_broker, within_unblocked};
@@ -20,6 +21,9 @@ use crate::topology::Route;
 /// a queue that never answers takes few channels from the others.
 const LIMITS: BatchLimits = BatchLimits { lanes: 2, beside: 64, items: 256, bytes: 1024 * 1024 };
 
+/// For how long a route is late at least: a consumer's copy is tried again every half a minute.
+const LATE_FOR: Duration = Duration::from_secs(300);
+
 /// Publishes on a pool of channels, one batch at a time on each: messages that arrive while a batch waits for its confirms go into
 /// the next one. A task carries the batches of a route, so that a caller that gives up does not cancel the messages of others.
 #[derive(Debug)]
@@ -31,9 +35,9 @@ pub(crate) struct PublishPool {
 struct Shared {
     channels: ChannelPool,
     waiting: Mutex<Lanes<Route, Job>>,
-    /// Routes on which a consumer's copy got no answer in time, and none was answered since. Their copies are published one by one: a
-    /// broker that stands still may store every try.
-    late: Mutex<HashSet<Route>>,
+    /// Routes on which a consumer's copy got no answer in time, and none was answered since, with the time of the last one. Their copies
+    /// are published one by one: a broker that stands still may store every try.
+    late: Mutex<HashMap<Route, Instant>>,
     confirm_timeout: Duration,
 }
 
@@ -42,6 +46,7 @@ struct Shared {
 struct Job {
     message: Message,
     form: Form,
+    caller: Caller,
     answer: oneshot::Sender<Result<Answer, TransportError>>,
 }
 
@@ -89,7 +94,7 @@ impl PublishPool {
         let message = convert::for_publishing(message, &self.user());
         let bytes = message.body().len();
         let (answer, answered) = oneshot::channel();
-        if shared.waiting().push(route, bytes, Job { message, form, answer }) {
+        if shared.waiting().push(route, bytes, Job { message, form, caller, answer }) {
             tokio::spawn(carry_all(Arc::clone(shared), route.clone()));
         }
         // Always polled, so that `is_blocked` also answers messages that wait behind a batch.
@@ -99,9 +104,7 @@ impl PublishPool {
             // The task panicked, or its runtime ended.
             Some(Err(_)) => Err(not_stored(format!("the copy for `{route}` got no answer"))),
             None => {
-                if caller == Caller::Consumer {
-                    shared.late().insert(route.clone());
-                }
+                shared.note_late(route, caller);
                 Err(shared.too_late(route))
             }
         }
@@ -116,7 +119,7 @@ async fn carry_all(shared: Arc<Shared>, route: Route) {
         // that are about to run: a batch of one takes as long as a batch of many.
         let permit = shared.channels.permit().await;
         tokio::task::yield_now().await;
-        let late = shared.late().contains(&route);
+        let late = shared.late().contains_key(&route);
         let jobs = if late { shared.waiting().next_one(&route) } else { shared.waiting().next(&route) };
         if jobs.is_empty() {
             lane.ended = true;
@@ -197,6 +200,8 @@ impl Shared {
                 Ok(())
             }
             None => {
+                // Its timer may end before those of the callers.
+                jobs.iter().for_each(|job| self.note_late(route, job.caller));
                 give_up(jobs, &self.too_late(route));
                 Ok(())
             }
@@ -208,8 +213,18 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn late(&self) -> MutexGuard<'_, HashSet<Route>> {
+    fn late(&self) -> MutexGuard<'_, HashMap<Route, Instant>> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets routes that no copy was tried on for long: they may carry the keys of single messages.
+    fn note_late(&self, route: &Route, caller: Caller) {
+        if caller == Caller::Consumer {
+            let remembered = self.confirm_timeout.saturating_mul(10).max(LATE_FOR);
+            let mut late = self.late();
+            late.retain(|_, last| last.elapsed() < remembered);
+            late.insert(route.clone(), Instant::now());
+        }
     }
 
     /// Returns true while the broker accepts no messages. Messages that wait for a channel are then refused, like new ones: the
