@@ -38,7 +38,7 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     print(&printable(&found(&importing, &command.file)));
     if importing.uncertain > 0 {
         print(&format!(
-            "{} were being put back when a process died: look whether they are there",
+            "{} may be put back, by a try that died or got no answer: look whether they are there",
             importing.uncertain
         ));
     }

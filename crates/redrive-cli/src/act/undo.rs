@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     )));
     if undoing.uncertain > 0 {
         print(&format!(
-            "{} were being restored when a process died: look whether they are on the shelf",
+            "{} may be restored, by a try that died or got no answer: look whether they are on the shelf",
             undoing.uncertain
         ));
     }

@@ -117,6 +117,10 @@ pub(crate) fn resume<'a>(
     if header.broker != desk.broker {
         return Err(usage(format!("this run is one of {}, and not of {}", header.broker, desk.broker)));
     }
+    // What is discarded a second time could not be told from what was restored.
+    if state.undone(run).exists() {
+        return Err(usage("this discard was undone, in part at least: make another plan".to_owned()));
+    }
     let (audit, record) = (state.audit()?, record(&header, &by));
     let asks = state.asks(run);
     let runner = Runner::resume(&*desk.shelves, &folder, run, by, uncertain)?;

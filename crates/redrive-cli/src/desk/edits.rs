@@ -252,8 +252,7 @@ impl StoredAll {
         let now = match shelves.replace(&entry.handle, edit.into_message()).await {
             Ok(now) => now,
             Err(error) => {
-                let kind = error.kind();
-                if kind == TransportErrorKind::NotFound || kind.is_certainly_not_stored() {
+                if error.kind() == TransportErrorKind::NotFound || error.is_certainly_not_stored() {
                     self.journal.not_stored(&entry.handle)?;
                 }
                 let text = format!("cannot keep the edit of {}", entry.handle);

@@ -18,7 +18,7 @@ use crate::look::shelves::is_missing;
 pub(crate) struct Importing {
     /// How many messages the file has.
     pub(crate) all: usize,
-    /// How many were being imported when a process died.
+    /// How many may be imported: a process died over them, or the broker did not answer.
     pub(crate) uncertain: usize,
     /// How many were not imported before.
     pub(crate) new: usize,
@@ -130,7 +130,7 @@ impl Importing {
             shelves.map(|shelf| lock(state, desk, shelf, "redrive import")).collect::<Result<_>>()?;
         is_unchanged(&self.journal, &self.before)?;
         let entries = self.entries.iter().map(|(name, entry)| (name, entry));
-        restore(&*desk.shelves, entries, &self.journal).await
+        Ok(restore(&*desk.shelves, entries, &self.journal).await)
     }
 }
 

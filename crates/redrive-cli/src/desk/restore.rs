@@ -27,27 +27,36 @@ pub(super) fn is_unchanged(journal: &Path, before: &RestoreJournal) -> Result<()
     Ok(())
 }
 
-/// Restores one entry after the other, each noted before and after. Returns how many, and why it ended early.
-///
-/// # Errors
-///
-/// If the journal cannot be written: the entry is not restored.
+/// Restores one entry after the other, each noted before and after: if the journal cannot be written, the entry is not restored.
+/// Returns how many, and why it ended early.
 pub(super) async fn restore<'a>(
     shelves: &dyn Shelves,
     entries: impl Iterator<Item = (&'a EntryHandle, &'a ExportedEntry)>,
     journal: &Path,
-) -> Result<(u64, Option<anyhow::Error>)> {
+) -> (u64, Option<anyhow::Error>) {
     let mut done = 0;
     for (name, entry) in entries {
-        note(journal, name, Noted::Begun)?;
-        if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
-            if error.kind().is_certainly_not_stored() {
-                note(journal, name, Noted::NotStored)?;
-            }
-            return Ok((done, Some(error.into())));
+        if let Err(failed) = restore_one(shelves, name, entry, journal, &mut done).await {
+            return (done, Some(failed));
         }
-        note(journal, name, Noted::Done)?;
-        done += 1;
     }
-    Ok((done, None))
+    (done, None)
+}
+
+async fn restore_one(
+    shelves: &dyn Shelves,
+    name: &EntryHandle,
+    entry: &ExportedEntry,
+    journal: &Path,
+    done: &mut u64,
+) -> Result<()> {
+    note(journal, name, Noted::Begun)?;
+    if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
+        if error.is_certainly_not_stored() {
+            note(journal, name, Noted::NotStored).with_context(|| error.to_string())?;
+        }
+        return Err(error.into());
+    }
+    *done += 1;
+    note(journal, name, Noted::Done)
 }

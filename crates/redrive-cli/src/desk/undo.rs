@@ -32,10 +32,11 @@ pub(crate) struct Undoing {
     before: RestoreJournal,
     /// How many messages were discarded.
     pub(crate) removed: usize,
-    /// How many were being restored when a process died.
+    /// How many may be restored: a process died over them, or the broker did not answer.
     pub(crate) uncertain: usize,
     entries: Vec<ExportedEntry>,
-    /// The messages whose removal was begun when the process of the run died, and that were not [looked](Self::look) for.
+    /// The messages whose removal was begun when the process of the run or its connection died, and that were not
+    /// [looked](Self::look) for.
     in_doubt: Vec<ExportedEntry>,
     looked: Option<Looked>,
 }
@@ -64,9 +65,10 @@ impl Undoing {
         }
         let journal = state.undone(run);
         let before = RestoreJournal::read(&journal)?;
+        let uncertain = replay.states.iter().filter(|(_, state)| matches!(state, EntryState::Uncertain(_)));
+        let open = replay.open.iter().chain(uncertain.map(|(handle, _)| handle)).cloned();
         // Only what was removed was restored.
-        let (restored, open): (HashSet<_>, HashSet<_>) =
-            replay.open.iter().cloned().partition(|entry| before.begun.contains(entry));
+        let (restored, open): (HashSet<_>, HashSet<_>) = open.partition(|entry| before.begun.contains(entry));
         let removed = &removed(&replay) | &restored;
         let file = File::open(&originals)
             .with_context(|| format!("cannot open the originals {}", originals.display()))?;
@@ -128,7 +130,7 @@ impl Undoing {
         let Looked { gone, on_shelf, .. } = self.looked.as_ref()?;
         let all = gone.len() + on_shelf;
         Some(format!(
-            "{all} were being discarded when the run was killed: {} are not on the shelf, {on_shelf} are on it and stay",
+            "{all} were being discarded when the run was killed or lost its broker: {} are not on the shelf, {on_shelf} are on it and stay",
             gone.len()
         ))
     }
@@ -182,7 +184,7 @@ impl Undoing {
         self.look_again(desk).await?;
         let (done, failed) =
             restore(&*desk.shelves, self.entries.iter().map(|entry| (&entry.handle, entry)), &self.journal)
-                .await?;
+                .await;
         let (now, shelf) = (SystemTime::now(), self.shelf());
         let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Undo, self.queue(), shelf)
             .run_id(&self.run)

@@ -34,6 +34,8 @@ impl OpenError {
 #[derive(Clone)]
 pub struct TransportError {
     kind: TransportErrorKind,
+    /// True if no copy was stored, although the kind leaves that open.
+    not_stored: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -42,7 +44,7 @@ impl TransportError {
     /// Creates an error of this kind; `message` says what was tried, on what, and what to do next.
     #[must_use]
     pub fn new(kind: TransportErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, not_stored: false, message: message.into(), source: None }
     }
 
     /// Creates the error for a transport that is opened a second time: it has one receiver.
@@ -73,10 +75,25 @@ impl TransportError {
         self
     }
 
+    /// Notes that no copy was stored: it was not sent, or the broker returned it. For kinds that leave that open.
+    #[must_use]
+    pub fn certainly_not_stored(mut self) -> Self {
+        self.not_stored = true;
+        self
+    }
+
     /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> TransportErrorKind {
         self.kind
+    }
+
+    /// Returns true if it is certain that no copy was stored. Otherwise that is open, or the error is about the removal:
+    /// [`NotStored`](TransportErrorKind::NotStored) may be a confirmation that did not come in time.
+    #[must_use]
+    pub fn is_certainly_not_stored(&self) -> bool {
+        use TransportErrorKind::{Full, TooLarge, Unsupported};
+        self.not_stored || matches!(self.kind, Full | TooLarge | Unsupported)
     }
 }
 
@@ -134,15 +151,6 @@ pub enum TransportErrorKind {
     Other,
 }
 
-impl TransportErrorKind {
-    /// Returns true if it is certain that no copy was stored. Any other kind leaves that open, or is about the removal:
-    /// [`NotStored`](Self::NotStored) may be a confirmation that did not come in time.
-    #[must_use]
-    pub fn is_certainly_not_stored(self) -> bool {
-        matches!(self, Self::Full | Self::TooLarge | Self::Unsupported)
-    }
-}
-
 /// The delivery was not settled. A transport creates this error with [`lost`](Self::lost), [`lost_after_copy`](Self::lost_after_copy)
 /// or [`held`](Self::held).
 #[derive(Debug)]
@@ -192,9 +200,11 @@ mod tests {
     fn a_copy_whose_confirmation_did_not_come_may_be_stored() {
         use TransportErrorKind::{Closed, Full, Locked, Lost, NotStored, Other, TooLarge};
         use TransportErrorKind::{Unreachable, Unsupported};
-        assert!([Full, TooLarge, Unsupported].into_iter().all(TransportErrorKind::is_certainly_not_stored));
+        let error = |kind| TransportError::new(kind, "text");
+        assert!([Full, TooLarge, Unsupported].into_iter().all(|kind| error(kind).is_certainly_not_stored()));
         let open = [Closed, Locked, Lost, NotStored, Other, Unreachable];
-        assert!(!open.into_iter().any(TransportErrorKind::is_certainly_not_stored));
+        assert!(!open.into_iter().any(|kind| error(kind).is_certainly_not_stored()));
+        assert!(error(NotStored).certainly_not_stored().is_certainly_not_stored());
     }
 
     #[test]

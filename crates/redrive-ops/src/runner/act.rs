@@ -41,7 +41,7 @@ fn states(
             Some(EntryOutcome::Done) => EntryState::Done,
             Some(EntryOutcome::NotFound) => EntryState::NotFound,
             Some(EntryOutcome::NotTried) => EntryState::NotTried,
-            Some(EntryOutcome::Failed(error)) if error.kind().is_certainly_not_stored() => {
+            Some(EntryOutcome::Failed(error)) if error.is_certainly_not_stored() => {
                 EntryState::Failed(error.to_string())
             }
             Some(EntryOutcome::Failed(error)) => EntryState::Uncertain(error.to_string()),

@@ -164,7 +164,7 @@ impl ChannelPool {
 /// Returns the error for a message that was not sent because the broker accepts none.
 pub(crate) fn blocked_by_the_broker() -> TransportError {
     let message = "RabbitMQ accepts no messages: its memory or disk is full";
-    TransportError::new(TransportErrorKind::NotStored, message)
+    TransportError::new(TransportErrorKind::NotStored, message).certainly_not_stored()
 }
 
 #[cfg(test)]
