@@ -96,6 +96,17 @@ impl Replay {
         Ok(())
     }
 
+    /// Returns the entries about which the rest of the run has still to decide: the open ones, and those that it is to send.
+    #[cfg(feature = "runner")]
+    pub(crate) fn undecided(&self, uncertain: UncertainEntries) -> impl Iterator<Item = &EntryHandle> {
+        let is_undecided = move |handle: &&EntryHandle| match self.states.get(*handle) {
+            None | Some(EntryState::NotTried) => true,
+            Some(EntryState::Uncertain(_)) => uncertain == UncertainEntries::SendAgain,
+            Some(_) => false,
+        };
+        self.header.plan.entries().iter().map(|entry| &entry.handle).filter(is_undecided)
+    }
+
     /// Decides about the open entries by what is on the shelf now, and returns what it decided: an entry that left the shelf was
     /// stored in its new place before; one that is still there may have been.
     pub fn resolve(&mut self, is_on_shelf: impl Fn(&EntryHandle) -> bool) -> Vec<(EntryHandle, EntryState)> {

@@ -231,8 +231,9 @@ impl<'a> Runner<'a> {
         Ok(Ok(()))
     }
 
-    /// Compares the plan with the shelf, in one scan. An entry that was worked on when the process died, and is not seen, is looked for
-    /// once more: it counts as sent if it has left the shelf, and somebody who reads the shelf holds what they read.
+    /// Compares the plan with the shelf, in one scan. If the run is resumed and does not see an entry that it would still decide about,
+    /// it looks once more: the connection of the process that died, or somebody who reads the shelf, may hold what they read. Not seen
+    /// then, an entry of an open step counts as sent, and any other as vanished.
     async fn check(&mut self) -> Result<Result<(), TransportError>, JournalError> {
         let plan = self.run.plan().clone();
         let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
@@ -242,7 +243,8 @@ impl<'a> Runner<'a> {
             let unseen =
                 |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
             if again {
-                if !self.replay.as_ref().is_some_and(|(replay, _)| replay.open.iter().any(unseen)) {
+                let Some((replay, uncertain)) = &self.replay else { break };
+                if !replay.undecided(*uncertain).any(unseen) {
                     break;
                 }
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;

@@ -253,6 +253,18 @@ async fn what_somebody_holds_while_a_run_is_resumed_has_not_left_the_shelf() -> 
     Ok(())
 }
 
+/// The same for entries that no step had before the process died: they are sent, not skipped as vanished.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_holds_while_a_run_is_resumed_has_not_vanished() -> Result<(), BoxError> {
+    let scene = Scene::new(10).await?;
+    let run = killed_in_its_canary(&scene, Death::Looking).await?;
+    let mut held = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
+    held.hidden = 1;
+    let finished = Runner::resume(&held, &scene.folder, &run, ada(), UncertainEntries::Leave)?.run().await?;
+    assert_eq!((finished.report.not_found, finished.report.done), (0, 10), "{:?}", finished.report);
+    Ok(())
+}
+
 /// The shelf is large: one scan compares the plan with it, and tells what failed since the process died. Another one looks again for
 /// what was worked on then.
 #[tokio::test(start_paused = true)]
