@@ -27,8 +27,12 @@ pub(crate) const LEASE_QUEUE_PREFIX: &str = "redrive-lease.";
 
 /// Without a step for so long, everything held is given back. A look at a large shelf between two steps takes half a minute.
 const IDLE: Duration = Duration::from_secs(60);
+/// For how long the broker may still see the connection of a process that was just killed.
+const KILLED_LEASE_ENDS: Duration = Duration::from_secs(2);
 /// For how long a broker may take a dead connection of ours for alive.
 const OWN_LEASE_ENDS: Duration = Duration::from_secs(40);
+/// The pause before a lease that another connection has is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The longest time for which entries are held. RabbitMQ ends the channel of whoever holds messages for half an hour.
 const LONGEST_HOLD: Duration = Duration::from_secs(300);
 
@@ -52,7 +56,7 @@ struct OpenScan {
 impl ShelfLease {
     /// Takes the lease. `None`: the user may not. Without keeping others out nothing may be held from them: a run would take it for gone.
     pub(super) async fn take(shared: Arc<Shared>, shelf: Shelf) -> Result<Option<Arc<Self>>, TransportError> {
-        let lock = match Lock::declare(&shared, shelf).await {
+        let lock = match Lock::take(&shared, shelf, KILLED_LEASE_ENDS).await {
             Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
                 warn!(
                     %shelf, queue = shared.queue(), %error,
@@ -174,6 +178,20 @@ enum Lock {
 }
 
 impl Lock {
+    /// Takes the lock, and tries for `patience` if another connection has it: the broker may not know yet that its owner is dead.
+    async fn take(shared: &Arc<Shared>, shelf: Shelf, patience: Duration) -> Result<Self, TransportError> {
+        let begun = Instant::now();
+        loop {
+            let declaring = Arc::clone(shared);
+            match uninterrupted(async move { Self::declare(&declaring, shelf).await }).await {
+                Err(error) if error.kind() == TransportErrorKind::Locked && begun.elapsed() < patience => {
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                taken => return taken,
+            }
+        }
+    }
+
     async fn declare(shared: &Shared, shelf: Shelf) -> Result<Self, TransportError> {
         let connection = shared.queues.control().await?;
         let queue = queue_name(shared.plan.names.shelf(shelf)?);
@@ -205,22 +223,8 @@ impl Lock {
         if !matches!(self, Self::Held { channel, connection, .. } if is_lost(channel, connection)) {
             return Ok(());
         }
-        let begun = Instant::now();
-        loop {
-            let declaring = Arc::clone(shared);
-            match uninterrupted(async move { Self::declare(&declaring, shelf).await }).await {
-                // Perhaps by our own connection, which the broker takes for alive until its heartbeats are missed.
-                Err(error)
-                    if error.kind() == TransportErrorKind::Locked && begun.elapsed() < OWN_LEASE_ENDS =>
-                {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-                taken => {
-                    *self = taken?;
-                    return Ok(());
-                }
-            }
-        }
+        *self = Self::take(shared, shelf, OWN_LEASE_ENDS).await?;
+        Ok(())
     }
 
     async fn end(&mut self) {

@@ -238,11 +238,10 @@ impl Shelves for RabbitMqShelves {
         Ok(Some(Reported::new(shelves, reports)))
     }
 
-    /// Declares an exclusive queue `redrive-lease.…` that ends with the lease. A user who may not do that gets no
-    /// lease, which is logged as a warning.
+    /// Declares an exclusive queue `redrive-lease.…` that ends with the lease. If another connection has it, this is tried again for 2 s:
+    /// its process may just have been killed. A user who may not declare it gets no lease, which is logged as a warning.
     async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
-        let taking = ShelfLease::take(Arc::clone(&self.shared), shelf);
-        let Some(lease) = uninterrupted(taking).await? else { return Ok(None) };
+        let Some(lease) = ShelfLease::take(Arc::clone(&self.shared), shelf).await? else { return Ok(None) };
         let shelves = Self { lease: Some(Arc::clone(&lease)), ..self.clone() };
         Ok(Some(Leased::new(shelves, LeaseGuard(lease))))
     }

@@ -17,7 +17,7 @@ use redrive_core::{
     TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{DeathHistory, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::{Started, eventually};
+use redrive_testkit::contract::{Started, eventually, found};
 use tokio::sync::Notify;
 
 crate::tests!(
@@ -208,6 +208,17 @@ async fn a_lease_keeps_other_connections_out(scene: Scene) {
     there.close().await;
     drop(leased);
     eventually("the lease ends with its connection", async || lease(&here).await.is_ok()).await;
+    // The broker sees the death only after another process has asked. Where this machine stalls that is not in time.
+    eventually("the lease of a dead process is waited for", async || {
+        let there = with_short_wait(&scene).connect(&scene.url).await.expect("connected");
+        let _leased = found("it is free", async || lease(&there).await.ok()).await;
+        let dies = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            there.close().await;
+        };
+        tokio::join!(lease(&here), dies).0.is_ok()
+    })
+    .await;
     here.close().await;
     tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }
