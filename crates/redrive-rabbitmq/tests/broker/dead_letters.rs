@@ -112,7 +112,9 @@ async fn a_plain_set_up_is_taken_over_as_it_is(scene: Scene) {
     assert_eq!((received.delivery.id(), received.delivery.attempt()), ("moved", 4));
     let settlement = dead_letter(&transport, &received.delivery);
     settle(&transport, received.receipt, settlement).await;
-    assert_eq!(transport.shelves().count(Shelf::DeadLetter).await.expect("counted"), 1);
+    let shelves = transport.shelves();
+    let counted = async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 1;
+    eventually("the dead letter is counted", counted).await;
     // What rests in the old dead-letter queue, whatever its arguments are.
     let operator = scene.options().topology(Topology::Nothing).dead_letter_queue(dlq.as_str());
     let operator = operator.connect(&scene.url).await.expect("connected");
