@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::Scene;
-use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions};
+use common::{Scene, TRIES};
+use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Emulated, Proxy, Version};
@@ -56,9 +56,6 @@ enum Kind {
 
 /// Longer than any stall of a machine, and well within the patience of the suite.
 const STALL: Duration = Duration::from_secs(60);
-/// How often a queue is declared: a new quorum queue that has no leader within 5 s RabbitMQ gives up, and ends the connection
-/// over it (`INTERNAL_ERROR`).
-const TRIES: u32 = 10;
 /// No broker is killed here: a new queue need only be ready to take messages.
 const NEW_QUEUE_WAIT: Duration = Duration::from_millis(300);
 
@@ -179,15 +176,6 @@ async fn connected_over_shared(options: Options, url: &str) -> Result<RabbitMq, 
     options.connect_over(&shared.connect(url).await?).await
 }
 
-/// On a connection of its own, which may end over it.
-async fn declare(url: &str, queue: &str, arguments: FieldTable) -> Result<(), lapin::Error> {
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await?;
-    let channel = connection.create_channel().await?;
-    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(queue.into(), durable, arguments).await?;
-    connection.close(200, "OK".into()).await
-}
-
 fn stages() -> [u64; 4] {
     [100, 250, 400, 60_000]
 }
@@ -231,7 +219,8 @@ impl Bench for Queue {
             common::publish_as_any(&self.scene.raw, &self.exchange, key, body, none).await;
             return Ok(());
         }
-        Ok(self.producer.publisher_to_exchange(&self.exchange, key).publish(message).await?)
+        let publisher = self.producer.publisher_to_exchange(&self.exchange, key);
+        Ok(common::try_published(&publisher, message).await?)
     }
 
     async fn kill(&self, killed: &Proxied) -> Result<(), BoxError> {
@@ -279,16 +268,7 @@ impl Bench for Queue {
                 ("x-delivery-limit", AMQPValue::LongLongInt(i32::MAX.into())),
             ],
         };
-        let mut table = FieldTable::default();
-        for (name, value) in arguments {
-            table.insert(name.into(), value);
-        }
-        for _ in 1..TRIES {
-            if declare(&self.scene.url, &queue, table.clone()).await.is_ok() {
-                return Ok(true);
-            }
-        }
-        declare(&self.scene.url, &queue, table).await?;
+        common::declare(&self.scene.url, &queue, &arguments).await?;
         Ok(true)
     }
 

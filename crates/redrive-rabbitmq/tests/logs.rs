@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use common::{Scene, complete, message, needs, next, publish, retry, settle, started};
+use common::{Scene, TRIES, complete, message, needs, next, publish, retry, settle, started};
 use redrive_brokers::Version;
 use redrive_core::Transport as _;
 use redrive_rabbitmq::QueueType;
@@ -81,31 +81,45 @@ async fn a_queue_that_is_gone_with_its_messages_is_a_warning() {
 async fn a_healthy_service_logs_one_error_at_its_first_start(version: Version) {
     let _one_at_a_time = logging().await;
     for queue_type in [QueueType::Classic, QueueType::Quorum] {
-        let scene = Scene::new(&redrive_brokers::broker(version).url, "logs", queue_type).await;
-        let needs = needs(&[100, 1000, 60_000], 5);
-        logged();
-        let mut lines = Vec::new();
-        for _ in ["the first start", "the second start"] {
-            let transport = started(scene.options(), &scene, &needs).await;
-            publish(&transport, message("a")).await;
-            let hand = next(&transport).await;
-            let settlement = retry(&transport, &hand.delivery, Duration::from_millis(70));
-            settle(&transport, hand.receipt, settlement).await;
-            let stored_by = SystemTime::now();
-            let hand = next(&transport).await;
-            complete(&transport, hand.receipt).await;
-            transport.close().await;
-            let now = logged();
-            waits_where_it_says(&now, &scene.rung(100), stored_by);
-            lines.extend(now);
-        }
+        let mut tries = 1;
+        let lines = loop {
+            let lines = logged_by_two_starts(version, queue_type).await;
+            // A broker that gives up a new queue ends the connection, which is one more error.
+            if tries == TRIES || !lines.iter().any(|line| line.contains("INTERNAL_ERROR")) {
+                break lines;
+            }
+            tries += 1;
+        };
         let errors: Vec<_> = lines.iter().filter(|line| line.contains("ERROR")).collect();
         assert_eq!(errors.len(), 1, "{errors:#?}");
         assert!(errors[0].contains("NOT_FOUND"), "{errors:?}");
         let said = lines.iter().filter(|line| line.contains("the client library logs what was missing"));
         assert_eq!(said.count(), 1, "{lines:#?}");
-        scene.tidy_up(&needs).await;
     }
+}
+
+/// Starts a service twice on a new queue, which it declares.
+async fn logged_by_two_starts(version: Version, queue_type: QueueType) -> Vec<String> {
+    let scene = Scene::new(&redrive_brokers::broker(version).url, "logs", queue_type).await;
+    let needs = needs(&[100, 1000, 60_000], 5);
+    logged();
+    let mut lines = Vec::new();
+    for _ in ["the first start", "the second start"] {
+        let transport = started(scene.options(), &scene, &needs).await;
+        publish(&transport, message("a")).await;
+        let hand = next(&transport).await;
+        let settlement = retry(&transport, &hand.delivery, Duration::from_millis(70));
+        settle(&transport, hand.receipt, settlement).await;
+        let stored_by = SystemTime::now();
+        let hand = next(&transport).await;
+        complete(&transport, hand.receipt).await;
+        transport.close().await;
+        let now = logged();
+        waits_where_it_says(&now, &scene.rung(100), stored_by);
+        lines.extend(now);
+    }
+    scene.tidy_up(&needs).await;
+    lines
 }
 
 /// The wait that was asked for is shorter, and a new queue delays its first copy.

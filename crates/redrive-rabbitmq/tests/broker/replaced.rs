@@ -8,9 +8,9 @@ use crate::common::{
 };
 use crate::fault_proxy::through_proxy;
 use futures::future::join_all;
-use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Connection, ConnectionProperties};
 use redrive_brokers::Proxy;
 use redrive_core::{Received, Shelf, Shelves as _, Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
@@ -65,15 +65,15 @@ async fn replaced_in_an_outage(scene: &Scene, proxy: &Proxy, arguments: &[(&str,
     proxy.refuse(false);
 }
 
-/// Declares the work queue on a channel of its own, which a refusal closes.
-async fn declared_by_another(scene: &Scene, arguments: &[(&str, AMQPValue)]) -> lapin::Result<()> {
-    let mut table = FieldTable::default();
-    for (name, value) in arguments {
-        table.insert((*name).into(), value.clone());
-    }
+/// Deletes the work queue and declares another one, on a connection of its own, which a refusal may end.
+async fn replaced_by_another(scene: &Scene, arguments: &[(&str, AMQPValue)]) -> lapin::Result<()> {
+    let connection = Connection::connect(&scene.url, ConnectionProperties::default()).await;
+    let connection = connection.expect("the broker answers");
+    let channel = connection.create_channel().await.expect("a channel");
     let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    let channel = scene.channel().await;
-    channel.queue_declare(scene.queue.as_str().into(), options, table).await.map(|_| ())
+    scene.delete(&scene.queue).await;
+    channel.queue_declare(scene.queue.as_str().into(), options, common::table(arguments)).await?;
+    connection.close(200, "OK".into()).await
 }
 
 /// One message there and back: the subscription is there.
@@ -143,13 +143,8 @@ async fn a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake(scene:
     let transport = scene.options().connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     works(&transport).await;
-    loop {
-        scene.delete(&scene.queue).await;
-        // Unless the consumer is there first, as it may be.
-        if declared_by_another(&scene, &foreign(scene.queue_type)).await.is_ok() {
-            break;
-        }
-    }
+    // Unless the consumer is there first, as it may be.
+    while replaced_by_another(&scene, &foreign(scene.queue_type)).await.is_err() {}
     // RabbitMQ 3.10 may not have told.
     fault_proxy.cancel_subscription();
     let error = ends(&transport).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Scene, message, needs, next, planned, publish, retry, settle};
+use crate::common::{self, Scene, message, needs, next, planned, publish, published, retry, settle};
 use futures::future::join_all;
 use lapin::BasicProperties;
 use lapin::ExchangeKind;
@@ -377,7 +377,7 @@ async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
     let transport = scene.started(&needs).await;
     let ids: Vec<_> = (0..5).map(|n| format!("m{n}")).collect();
     for id in &ids {
-        transport.publisher().to(scene.dead_letters()).publish(message(id)).await.expect("published");
+        published(&transport.publisher().to(scene.dead_letters()), message(id)).await;
     }
     let shelves = transport.shelves();
     for _ in 0..30 {

@@ -97,7 +97,7 @@ async fn messages_go_round_over_tls(version: Version) {
     needs.waits.insert(wait);
     needs.prefetch = 1;
     let transport = Started::open(transport, &needs).await.unwrap();
-    transport.publish(Message::new("over TLS").with_id("m")).await.unwrap();
+    common::publish(&transport, Message::new("over TLS").with_id("m")).await;
     let first = timeout(SOON, transport.receive()).await.unwrap().unwrap().unwrap();
     let copy = first.delivery.message().clone();
     transport.settle(first.receipt, Settlement::Reschedule { wait, copy }).await.expect("rescheduled");

@@ -8,12 +8,12 @@ use lapin::options::{
     QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 pub use redrive_brokers::emulator;
 use redrive_brokers::{Emulated, Version};
 use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Selection,
-    Settlement, Shelf, Shelves, Transport, TransportErrorKind,
+    Settlement, Shelf, Shelves, Transport, TransportError, TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
 use redrive_testkit::contract::{Started, eventually, found};
@@ -21,6 +21,10 @@ use tokio::sync::Mutex;
 
 /// How long anything may take to arrive on a busy machine. It only tells a hang from an answer.
 pub const ARRIVAL: Duration = Duration::from_secs(180);
+
+/// How often a queue is declared: a new quorum queue that has no leader within 5 s RabbitMQ gives up, and ends the connection
+/// over it (`INTERNAL_ERROR`).
+pub const TRIES: u32 = 10;
 
 /// One queue of its own on one broker, deleted in the end.
 pub struct Scene {
@@ -62,12 +66,7 @@ impl Scene {
     }
 
     pub async fn declare_raw(&self, queue: &str, arguments: &[(&str, AMQPValue)]) {
-        let mut table = FieldTable::default();
-        for (name, value) in arguments {
-            table.insert((*name).into(), value.clone());
-        }
-        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        self.raw.queue_declare(queue.into(), options, table).await.expect("declared");
+        declare(&self.url, queue, arguments).await.expect("declared");
     }
 
     pub async fn delete(&self, queue: &str) {
@@ -104,6 +103,39 @@ impl Scene {
             self.delete(&name).await;
         }
     }
+}
+
+/// Declares a durable queue on a connection of its own, and again if the connection ended over it. Any other refusal is returned at once.
+pub async fn declare(url: &str, queue: &str, arguments: &[(&str, AMQPValue)]) -> lapin::Result<()> {
+    const INTERNAL_ERROR: u16 = 541;
+    for _ in 1..TRIES {
+        match declare_once(url, queue, arguments).await {
+            Err(failed) => match failed.kind() {
+                ErrorKind::ProtocolError(refused) if refused.get_id() != INTERNAL_ERROR => {
+                    return Err(failed);
+                }
+                _ => {}
+            },
+            declared => return declared,
+        }
+    }
+    declare_once(url, queue, arguments).await
+}
+
+async fn declare_once(url: &str, queue: &str, arguments: &[(&str, AMQPValue)]) -> lapin::Result<()> {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(queue.into(), options, table(arguments)).await?;
+    connection.close(200, "OK".into()).await
+}
+
+pub fn table(arguments: &[(&str, AMQPValue)]) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in arguments {
+        table.insert((*name).into(), value.clone());
+    }
+    table
 }
 
 /// Options for tests that kill no broker while a queue is new.
@@ -148,13 +180,17 @@ pub async fn publish(transport: &RabbitMq, message: Message) {
 
 /// The same through a publisher.
 pub async fn published(publisher: &Publisher, message: Message) {
-    eventually("the message is stored", async || {
-        let Err(error) = publisher.publish(message.clone()).await else { return true };
-        let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
-        assert!(tried_again.contains(&error.kind()), "{error}");
-        false
+    try_published(publisher, message).await.expect("published");
+}
+
+/// The same. Any other refusal is returned.
+pub async fn try_published(publisher: &Publisher, message: Message) -> Result<(), TransportError> {
+    let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
+    found("the message is stored", async || match publisher.publish(message.clone()).await {
+        Err(error) if tried_again.contains(&error.kind()) => None,
+        answered => Some(answered),
     })
-    .await;
+    .await
 }
 
 /// Settles as consumers do: a copy that was not stored is tried again. False when the delivery was lost, and is redelivered.
