@@ -9,8 +9,8 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use redrive::rabbitmq::RabbitMq;
-use redrive::{Message, TransportErrorKind};
-use redrive_testkit::contract::eventually;
+use redrive::{Message, Publisher, TransportErrorKind};
+use redrive_testkit::contract::{eventually, found};
 
 use crate::fate::Fate;
 
@@ -78,7 +78,7 @@ impl Rabbit {
         }
     }
 
-    /// Publishes straight into a queue, and waits until it is stored.
+    /// Publishes straight into a queue, and waits until it is stored. What is refused is published again, as [`publish`] does.
     ///
     /// # Errors
     /// When the broker closes the channel or the connection instead.
@@ -89,10 +89,18 @@ impl Rabbit {
         let channel = self.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let sent = channel.basic_publish("".into(), queue.into(), options, body, properties).await?;
-        let answer = sent.await?;
-        assert!(matches!(answer, Confirmation::Ack(None)), "not stored: {answer:?}");
-        Ok(())
+        let publish = async || {
+            channel.basic_publish("".into(), queue.into(), options, body, properties.clone()).await?.await
+        };
+        found("the message is stored", async || match publish().await {
+            Ok(Confirmation::Nack(_)) => None,
+            Ok(answer) => {
+                assert!(matches!(answer, Confirmation::Ack(None)), "not stored: {answer:?}");
+                Some(Ok(()))
+            }
+            Err(error) => Some(Err(error)),
+        })
+        .await
     }
 
     /// Deletes these exchanges.
@@ -123,20 +131,27 @@ pub async fn declare_and_wait(transport: &RabbitMq) {
     publish_all(transport, message.map(|id| Message::new("the first").with_id(id))).await;
 }
 
-/// Publishes messages, each confirmed, several at a time. A quorum queue that somebody else is just declaring may refuse
-/// some: they are published again, as a producer would.
+/// Publishes messages, each confirmed, several at a time. What is refused is published again, as [`publish`] does.
 ///
 /// # Panics
 /// When one is not stored.
 pub async fn publish_all(transport: &RabbitMq, messages: impl IntoIterator<Item = Message>) {
-    let publish = async |message: Message| {
-        eventually("the message is stored", async || {
-            let Err(error) = transport.publish(message.clone()).await else { return true };
-            let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
-            assert!(tried_again.contains(&error.kind()), "not stored: {error}");
-            false
-        })
-        .await;
-    };
+    let publisher = transport.publisher();
+    let publish = |message| publish(&publisher, message);
     stream::iter(messages).map(publish).buffer_unordered(32).collect::<()>().await;
+}
+
+/// Publishes a message, and waits until it is stored. A quorum queue that is new, or that somebody else is just declaring, may
+/// refuse it: it is published again, as a producer would.
+///
+/// # Panics
+/// When it is not stored.
+pub async fn publish(publisher: &Publisher, message: Message) {
+    eventually("the message is stored", async || {
+        let Err(error) = publisher.publish(message.clone()).await else { return true };
+        let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
+        assert!(tried_again.contains(&error.kind()), "not stored: {error}");
+        false
+    })
+    .await;
 }

@@ -4,7 +4,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use redrive::{Consumer, Message, Reason, Shelf, Shelves as _, millis};
 use redrive_brokers::own_node_with;
-use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::rabbit::{Rabbit, publish};
 use redrive_system_tests::{Combination, Diary, on_both_versions};
 use redrive_testkit::contract::found;
 
@@ -19,7 +19,7 @@ async fn headers_of_megabytes_stop_nobody(on: Combination) {
     let (queue, url) = (on.unique("giant"), node.url());
     let with_large_frames = format!("amqp://guest:guest@{}/%2f", node.address());
     let operator = on.options(&queue).connect(&url).await.unwrap();
-    operator.publish(Message::new("first").with_id("first")).await.unwrap();
+    publish(&operator.publisher(), Message::new("first").with_id("first")).await;
     let mut headers = FieldTable::default();
     headers.insert("fill".into(), AMQPValue::LongString("h".repeat(GIANT).into()));
     let giant = BasicProperties::default()

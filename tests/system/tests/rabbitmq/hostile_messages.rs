@@ -12,7 +12,7 @@ use redrive::{
 };
 use redrive_brokers::{broker, report};
 use redrive_system_tests::hostile::{self, GOOD_BODY, Hostile};
-use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::rabbit::{Rabbit, publish};
 use redrive_system_tests::{Combination, Diary, Version, on_four_combinations};
 use redrive_testkit::contract::{Started, eventually, found};
 use serde::Deserialize;
@@ -47,7 +47,8 @@ async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combinatio
     let mut ordinary = 0;
     for (number, message) in hostile.iter().enumerate() {
         if number % 10 == 0 {
-            operator.publish(Message::new(GOOD_BODY).with_id(format!("ordinary-{ordinary}"))).await.unwrap();
+            let message = Message::new(GOOD_BODY).with_id(format!("ordinary-{ordinary}"));
+            publish(&operator.publisher(), message).await;
             ordinary += 1;
         }
         let sent = rabbit.publish(&queue, message.properties.clone(), &message.body).await;
@@ -186,7 +187,7 @@ async fn publish_among_neighbours(rabbit: &Rabbit, operator: &RabbitMq, queue: &
             rabbit.publish(queue, properties.clone(), GOOD_BODY).await.unwrap();
         }
         let neighbour = Message::new(GOOD_BODY).with_id(format!("neighbour-{number}"));
-        operator.publish(neighbour).await.unwrap();
+        publish(&operator.publisher(), neighbour).await;
     }
 }
 
@@ -197,7 +198,7 @@ async fn headers_that_fill_a_frame_stop_nobody(on: Combination) {
     let queue = on.unique("fills-a-frame");
     let operator = on.options(&queue).connect(&url).await.unwrap();
     let rabbit = Rabbit::connect(&url).await;
-    operator.publish(Message::new(GOOD_BODY).with_id("first")).await.unwrap();
+    publish(&operator.publisher(), Message::new(GOOD_BODY).with_id("first")).await;
     publish_among_neighbours(&rabbit, &operator, &queue).await;
     let diary = Diary::new();
     let runner = Consumer::new(on.options(&queue).connect(&url).await.unwrap())

@@ -14,7 +14,7 @@ use redrive::{
 };
 use redrive_brokers::{broker, report};
 use redrive_system_tests::fleet::{Fleet, Mode};
-use redrive_system_tests::rabbit::{Rabbit, publish_all};
+use redrive_system_tests::rabbit::{Rabbit, publish, publish_all};
 use redrive_system_tests::worker_log::{Log, Record};
 use redrive_system_tests::{
     Combination, Diary, KILLER, POISON_AFTER, QueueType, Version, numbered, on_both_versions,
@@ -119,7 +119,7 @@ async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], 
     let transport = on.options(&queue).connect(&url).await.unwrap();
     // In order: a killer must have neighbours on both sides.
     for message in messages {
-        transport.publish(message.clone()).await.unwrap();
+        publish(&transport.publisher(), message.clone()).await;
     }
 
     let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), mode, on, &url, &queue);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lapin::options::BasicGetOptions;
 use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, header_names, millis};
 use redrive_brokers::{Proxy, broker};
-use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::rabbit::{Rabbit, publish};
 use redrive_system_tests::{Combination, on_four_combinations};
 use redrive_testkit::contract::Started;
 
@@ -26,7 +26,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
     let ids: BTreeSet<String> = (0..MESSAGES).map(|number| format!("m-{number}")).collect();
     for id in &ids {
         let shelved = Message::new("x").with_id(id).with_header(header_names::ATTEMPT, 5_i64);
-        direct.publisher().to(format!("{queue}--dead-letters")).publish(shelved).await.unwrap();
+        publish(&direct.publisher().to(format!("{queue}--dead-letters")), shelved).await;
     }
 
     let address: SocketAddr = address(&url);
