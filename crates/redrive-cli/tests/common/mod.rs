@@ -402,6 +402,15 @@ fn is_refused(error: &TransportError) -> bool {
     matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full)
 }
 
+/// Tells a process to end, as a machine that shuts down does it.
+#[cfg(unix)]
+pub(crate) fn tell_to_end(process: &tokio::process::Child) {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let id = process.id().and_then(|id| Pid::from_raw(id.try_into().expect("an id")));
+    kill_process(id.expect("it runs"), Signal::TERM).expect("told");
+}
+
 /// `TOPIC/SUBSCRIPTION`, or a queue.
 fn service_bus(queue: &str) -> redrive::servicebus::Options {
     match queue.split_once('/') {

@@ -7,7 +7,7 @@ use redrive::Message;
 use serde_json::Value;
 use tokio::process::Child;
 
-use crate::common::{Cli, Output, Shop};
+use crate::common::{Cli, Output, Shop, tell_to_end};
 use crate::terminal::Terminal;
 
 const ORDERS: u32 = 60;
@@ -27,9 +27,7 @@ pub(crate) async fn a_killed_edit_goes_on(shop: &Shop) {
 pub(crate) async fn an_edit_that_is_told_to_end_goes_on(shop: &Shop) {
     let cli = failed(shop).await;
     let edit = begun(&cli, &shop.queue).await;
-    let process = edit.id().expect("it runs").to_string();
-    let told = std::process::Command::new("kill").args(["-TERM", &process]).status();
-    assert!(told.expect("kill runs").success());
+    tell_to_end(&edit);
     let ended = output(edit).await;
     let first = says_how_it_goes_on(&cli, &ended);
     assert!(ended.err.contains("interrupted"), "{}", ended.err);

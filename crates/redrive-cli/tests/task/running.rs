@@ -100,9 +100,7 @@ pub(crate) async fn told_to_end(shop: &Shop) {
     while cli.json(&["runs", "list"]).await[0]["done"] != 1 {
         assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
     }
-    let process = run.id().expect("it runs").to_string();
-    let told = std::process::Command::new("kill").args(["-TERM", &process]).status();
-    assert!(told.expect("kill runs").success());
+    crate::common::tell_to_end(&run);
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
     assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));
     let listed = cli.ok(&["runs", "list"]).await;
