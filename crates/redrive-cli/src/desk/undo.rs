@@ -43,7 +43,8 @@ pub(crate) struct Undoing {
 
 /// What a look at the shelf found out about the messages in doubt.
 struct Looked {
-    at: Instant,
+    /// When it may be looked again.
+    again_at: Instant,
     gone: HashSet<EntryHandle>,
     on_shelf: usize,
 }
@@ -115,12 +116,15 @@ impl Undoing {
         // The run may have gone on until the lock was free.
         *self = Self::of(state, &self.run)?;
         let wanted = self.in_doubt.iter().map(|entry| entry.handle.clone()).collect();
+        let began = Instant::now();
         let there = found(desk, self.shelf(), &wanted).await?;
+        // Others take about as long to read the shelf.
+        let again_at = Instant::now() + BETWEEN_LOOKS.max(began.elapsed() * 2);
         let gone: HashSet<_> = wanted.difference(&there).cloned().collect();
         self.removed += gone.len();
         self.entries.extend(self.in_doubt.drain(..).filter(|entry| gone.contains(&entry.handle)));
         if !wanted.is_empty() {
-            self.looked = Some(Looked { at: Instant::now(), gone, on_shelf: there.len() });
+            self.looked = Some(Looked { again_at, gone, on_shelf: there.len() });
         }
         Ok(())
     }
@@ -137,11 +141,12 @@ impl Undoing {
 
     /// Looks a second time for what seems gone, since another client that reads the shelf hides what it reads.
     async fn look_again(&self, desk: &Desk) -> Result<()> {
-        let Some(Looked { at, gone, .. }) = self.looked.as_ref().filter(|looked| !looked.gone.is_empty())
+        let Some(Looked { again_at, gone, .. }) =
+            self.looked.as_ref().filter(|looked| !looked.gone.is_empty())
         else {
             return Ok(());
         };
-        tokio::time::sleep_until(*at + BETWEEN_LOOKS).await;
+        tokio::time::sleep_until(*again_at).await;
         let there = found(desk, self.shelf(), gone).await?.len();
         if there > 0 {
             bail!(

@@ -239,6 +239,7 @@ impl<'a> Runner<'a> {
         let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
             plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
         let mut order = Vec::with_capacity(expected.len());
+        let began = Instant::now();
         for again in [false, true] {
             let unseen =
                 |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
@@ -247,7 +248,8 @@ impl<'a> Runner<'a> {
                 if !replay.undecided(*uncertain).any(unseen) {
                     break;
                 }
-                tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                // Others take about as long to read the shelf.
+                tokio::time::sleep(LOOK_AGAIN_AFTER.max(began.elapsed() * 2)).await;
             }
             let fates = &mut self.fates;
             let mut each = |entry: Shelved| {
