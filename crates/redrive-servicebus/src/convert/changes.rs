@@ -1,5 +1,7 @@
 //! The property changes of messages that the broker dead-letters or gives back without a copy, and the marks of shelves.
 
+use std::time::Duration;
+
 use fe2o3_amqp_types::primitives::SimpleValue;
 use redrive_core::{Headers, Message, Shelf};
 
@@ -60,7 +62,8 @@ pub(crate) fn is_mark(name: &str) -> bool {
     name == SHELF || name == SHELF_OF
 }
 
-/// Returns the property that [`counted_before`](super::Incoming::counted_before) reads.
-pub(crate) fn counted(sequence_number: i64, count: u32) -> (String, SimpleValue) {
-    (COUNTED.to_owned(), SimpleValue::String(format!("{sequence_number}:{count}")))
+/// Returns the property that [`Incoming::given_back`](super::Incoming::given_back) reads.
+pub(crate) fn counted(sequence_number: i64, count: u32, wait: Duration) -> (String, SimpleValue) {
+    let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    (COUNTED.to_owned(), SimpleValue::String(format!("{sequence_number}:{count}:{millis}")))
 }

@@ -43,7 +43,7 @@ pub(crate) struct Incoming {
     pub(crate) shelf: Option<String>,
     /// The sequence number of the message that the mark was written on.
     pub(crate) shelf_of: Option<String>,
-    /// Its sequence number and its count of deliveries when its history was last written on it.
+    /// Its sequence number, its count of deliveries, and its wait, when its history was last written on it.
     pub(crate) counted: Option<String>,
 }
 
@@ -71,10 +71,16 @@ impl Incoming {
     /// Returns the count of its deliveries when its last failure was written on it. A count that was written on the original of
     /// this copy is ignored.
     pub(crate) fn counted_before(&self) -> u32 {
-        let counted = self.counted.as_deref().and_then(|counted| counted.split_once(':'));
-        let counted = counted.filter(|(number, _)| number.parse() == Ok(self.sequence_number));
-        let counted = counted.and_then(|(_, count)| count.parse().ok());
-        counted.filter(|&count| count <= self.delivery_count).unwrap_or_default()
+        self.given_back().map_or(0, |(count, _)| count)
+    }
+
+    /// Returns the count of its deliveries and the wait that were written on it when it was last given back to wait.
+    pub(crate) fn given_back(&self) -> Option<(u32, Duration)> {
+        let mut parts = self.counted.as_deref()?.split(':');
+        let is_its_number = parts.next()?.parse() == Ok(self.sequence_number);
+        let count = parts.next()?.parse().ok()?;
+        let wait = Duration::from_millis(parts.next()?.parse().ok()?);
+        (is_its_number && count <= self.delivery_count).then_some((count, wait))
     }
 }
 

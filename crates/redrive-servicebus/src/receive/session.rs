@@ -170,11 +170,11 @@ impl Drop for HeldSession {
 
 /// Returns the remaining wait of a message that was given back to wait, and came early because its session was released
 /// meanwhile. Only a wait that this transport wrote on this message counts: otherwise a publisher could block the session.
-pub(crate) fn remaining_wait(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
-    if incoming.counted_before() == 0 {
-        return None;
-    }
-    FailureHistory::read(&incoming.message).due_at?.duration_since(now).ok()
+/// If more remains than both the whole wait and `longest`, the clocks differ, and the wait is over.
+pub(crate) fn remaining_wait(incoming: &Incoming, longest: Duration, now: SystemTime) -> Option<Duration> {
+    let (_, wait) = incoming.given_back()?;
+    let remaining = FailureHistory::read(&incoming.message).due_at?.duration_since(now).ok()?;
+    (remaining <= wait.max(longest)).then_some(remaining)
 }
 
 /// The lock of a session.
@@ -209,11 +209,18 @@ mod tests {
     #[test]
     fn only_what_was_given_back_to_wait_is_early() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
+        let remaining = |counted, due_at| {
+            let remaining = remaining_wait(&incoming(counted, due_at), Duration::from_secs(300), now);
+            remaining.map(|remaining| remaining.as_secs())
+        };
         let soon = "2020-01-01T00:00:05Z";
-        assert_eq!(remaining_wait(&incoming("7:1", soon), now), Some(Duration::from_secs(5)));
-        assert_eq!(remaining_wait(&incoming("8:1", soon), now), None, "it was written on another message");
-        assert_eq!(remaining_wait(&incoming("7:3", soon), now), None, "it was not given back so often");
-        assert_eq!(remaining_wait(&incoming("7:1", "2019-12-31T23:59:59Z"), now), None, "its wait is over");
-        assert_eq!(remaining_wait(&incoming("7:1", "soon"), now), None);
+        assert_eq!(remaining("7:1:60000", soon), Some(5));
+        assert_eq!(remaining("8:1:60000", soon), None, "it was written on another message");
+        assert_eq!(remaining("7:3:60000", soon), None, "it was not given back so often");
+        assert_eq!(remaining("7:1:60000", "2019-12-31T23:59:59Z"), None, "its wait is over");
+        assert_eq!(remaining("7:1:60000", "soon"), None);
+        let in_an_hour = "2020-01-01T01:00:00Z";
+        assert_eq!(remaining("7:1:3600000", in_an_hour), Some(3600), "an error asked for it");
+        assert_eq!(remaining("7:1:60000", in_an_hour), None, "the clock was set back");
     }
 }

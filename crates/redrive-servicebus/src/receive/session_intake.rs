@@ -235,8 +235,8 @@ impl SessionIntake {
                 return self.request(receiver, self.sessions.idle).await;
             }
         };
-        let limit = self.consumed.shared.options.longest_rest();
-        if let Some(rest) = remaining_wait(&incoming, SystemTime::now()).filter(|&rest| rest <= limit)
+        let longest = self.consumed.shared.options.longest_rest();
+        if let Some(rest) = remaining_wait(&incoming, longest, SystemTime::now())
             && receiver.handle().release(&tag).await
         {
             // The message waits for its next attempt, and the consumer that gave it back no longer holds the session.

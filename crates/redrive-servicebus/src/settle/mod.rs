@@ -115,6 +115,7 @@ async fn retry_in_session(receipt: Receipt, wait: Duration, copy: &Message) -> S
     changes.push(convert::counted(
         receipt.locked.sequence_number,
         receipt.locked.delivery_count.saturating_add(1),
+        wait,
     ));
     fail_point(FailPoint::NackHandedOver);
     let settled = settle_locked(&receipt, SettleAs::abandon().with_properties(changes)).await;

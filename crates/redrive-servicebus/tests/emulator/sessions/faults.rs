@@ -7,8 +7,8 @@ use redrive_servicebus_emulator::{Effect, Fault, Step};
 use redrive_testkit::contract::eventually;
 
 use super::steps::{
-    FAR, complete, complete_is, concurrent, emulator, failure, next, next_is, plan, publish, retry, sessions,
-    settle_is_lost, started, until_lost, view,
+    FAR, complete, complete_is, concurrent, emulator, failure, next, next_is, nothing_comes, plan, publish,
+    retry, sessions, settle_is_lost, started, until_lost, view,
 };
 
 #[tokio::test]
@@ -76,6 +76,26 @@ async fn a_link_that_is_detached_is_followed_by_another() -> Result<(), BoxError
     for id in ["a1", "a2"] {
         complete_is(&transport, id, 1).await?;
     }
+    Ok(())
+}
+
+/// The link of a session that rests carries no messages: Azure detaches it after ten minutes.
+#[tokio::test]
+async fn a_wait_that_an_error_asks_for_outlives_the_link_of_its_session() -> Result<(), BoxError> {
+    let emulator = emulator(sessions()).await?;
+    let transport = started(&emulator, concurrent(2)).await?;
+    publish(&transport, &["a1", "a2", "b1"]).await?;
+    let a1 = next_is(&transport, "a1", 1).await;
+    // Longer than any wait of a policy.
+    retry(&transport, a1, Duration::from_secs(3600)).await?;
+    let held = next_is(&transport, "b1", 1).await;
+    emulator.detach(super::steps::QUEUE);
+    until_lost(&transport, &held.receipt).await;
+    drop(held);
+    // The session of the older message is accepted first.
+    complete_is(&transport, "b1", 1).await?;
+    nothing_comes(&transport).await;
+    assert_eq!(view(&emulator).messages().len(), 2, "a1 and a2 are where they were");
     Ok(())
 }
 
