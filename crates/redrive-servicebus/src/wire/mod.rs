@@ -126,7 +126,8 @@ pub(crate) trait WireReceiver: Debug + Send + Sync {
     /// Tells the broker to deliver what it is about to deliver, and then to stop.
     async fn drain(&mut self) -> Result<(), WireError>;
 
-    /// Resolves when the broker has detached the link. Only after [`WireReceiver::drain`]: what arrives nevertheless is released.
+    /// Resolves when nothing can be released on the link any more. Only after [`WireReceiver::drain`]: what arrives
+    /// nevertheless is given back.
     async fn ended(&mut self) {
         std::future::pending::<()>().await;
     }

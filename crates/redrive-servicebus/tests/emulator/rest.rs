@@ -290,3 +290,36 @@ async fn what_a_late_request_locks_is_handed_out_at_once() -> Result<(), BoxErro
     transport.close().await;
     Ok(())
 }
+
+/// A pause waits for a request that is answered late, but not for as long as the request itself.
+#[tokio::test]
+async fn what_a_request_locks_beyond_a_pause_is_handed_out() -> Result<(), BoxError> {
+    // Longer than a pause waits for a request (`poll_wait` and 10 s), and shorter than the request waits (30 s).
+    const LATE: Duration = Duration::from_secs(16);
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(300);
+    let emulator = emulator(settings).await?;
+    let transport = options().concurrent_polls(1).connect(&address(&emulator)?).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 100;
+    let transport = Started::open_only(transport, &needs).await?;
+    for id in ["a", "b"] {
+        transport.publish(Message::new("").with_id(id)).await?;
+    }
+    emulator.inject(Fault::new(Step::Receive, Effect::DelayReply(LATE)).after(1));
+    transport.resume().await?;
+    // Its link is not closed while it is in flight.
+    let held = next(&transport).await;
+    let messages = || emulator.entity(QUEUE).expect("it is there").messages();
+    let locked = || messages().iter().all(|message| message.locked_until.is_some());
+    eventually("the second one is locked too", async || locked()).await;
+    timeout(TIMEOUT, transport.pause()).await??;
+    transport.resume().await?;
+    let late = next(&transport).await;
+    assert_eq!((late.delivery.id(), late.delivery.broker_delivery_count()), ("b", 1));
+    for receipt in [held.receipt, late.receipt] {
+        complete(&transport, receipt).await;
+    }
+    transport.close().await;
+    Ok(())
+}

@@ -113,6 +113,9 @@ impl WireReceiver for RestReceiver {
         Ok(())
     }
 
+    /// Messages are not released on a link: a receiver is dropped when it has ended, so that nothing stays in it.
+    async fn ended(&mut self) {}
+
     fn handle(&self) -> Arc<dyn Handle> {
         Arc::<Inner>::clone(&self.inner)
     }
