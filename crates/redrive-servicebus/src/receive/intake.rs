@@ -22,7 +22,7 @@ pub(crate) struct Intake {
     consumed: ConsumedEntity,
     source: Source,
     backoff: ReconnectBackoff,
-    /// True from an attach on until the link ends on request: a lost link loses its deliveries.
+    /// True from an attach on until the link is drained on request: a lost link loses its deliveries.
     may_be_cut: bool,
     retired: Vec<Retired>,
 }
@@ -127,9 +127,10 @@ impl Intake {
         if let Some(longest) = self.consumed.max_wait_time {
             receiver.set_max_wait(longest);
         }
-        if std::mem::replace(&mut self.may_be_cut, true) {
-            // Again, however long the outage was: what was lost with the previous link is redelivered from now on.
-            self.consumed.shared.locks.signal_interruption();
+        let locks = &self.consumed.shared.locks;
+        if std::mem::replace(&mut self.may_be_cut, true) | locks.take_loss() {
+            // Again, however long the outage or the pause was: what was lost is redelivered from now on.
+            locks.signal_interruption();
         }
         receiver.allow(limit).await?;
         info!(entity = %self.consumed.path, limit, "attached");
@@ -163,8 +164,7 @@ impl Intake {
         };
         match end {
             LinkEnd::Requested => {
-                self.may_be_cut = false;
-                self.drain(&*wire, &mut *receiver, &in_flight).await;
+                self.may_be_cut = self.drain(&*wire, &mut *receiver, &in_flight).await.is_err();
                 self.retired.push(Retired::new(in_flight, receiver));
                 Ok(LinkEnd::Requested)
             }
@@ -173,16 +173,20 @@ impl Intake {
         }
     }
 
-    /// Stops the broker from delivering, and receives what it has already sent.
-    async fn drain(&self, wire: &dyn Wire, receiver: &mut dyn WireReceiver, in_flight: &Arc<InFlightCount>) {
-        if receiver.drain().await.is_err() {
-            return;
-        }
+    /// Stops the broker from delivering, and receives what it has already sent. After an error some of that may be lost.
+    async fn drain(
+        &self,
+        wire: &dyn Wire,
+        receiver: &mut dyn WireReceiver,
+        in_flight: &Arc<InFlightCount>,
+    ) -> Result<(), WireError> {
+        receiver.drain().await?;
         // The client library does not say when the drain is done. The answer to this request comes after it.
-        let _ = wire.peek(&self.consumed.path, i64::MAX, 1).await;
-        while let Some(Ok(arrived)) = receiver.next_now() {
-            self.accept(arrived, in_flight, receiver);
+        let answered = wire.peek(&self.consumed.path, i64::MAX, 1).await;
+        while let Some(arrived) = receiver.next_now() {
+            self.accept(arrived?, in_flight, receiver);
         }
+        answered.map(drop)
     }
 
     fn accept(&self, arrived: Arrived, in_flight: &Arc<InFlightCount>, receiver: &dyn WireReceiver) {

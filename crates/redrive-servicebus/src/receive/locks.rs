@@ -1,6 +1,7 @@
 //! Renews the locks of deliveries in flight until they are settled.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -31,6 +32,8 @@ pub(super) const RENEWAL_RETRY_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, RenewedLock>>,
     changed: Notify,
+    /// True if a delivery was lost since a link was attached: its message may come only with the next link.
+    has_lost: AtomicBool,
     /// The consumer, once the transport is open.
     signals: OnceLock<Signals>,
 }
@@ -105,6 +108,16 @@ impl Locks {
         if let Some(signals) = self.signals.get() {
             signals.send(Signal::Interrupted { unreceived: Vec::new() });
         }
+    }
+
+    /// Records that a delivery was lost, which the broker counts.
+    pub(crate) fn record_loss(&self) {
+        self.has_lost.store(true, Ordering::Release);
+    }
+
+    /// Returns true if a delivery was lost since the last call.
+    pub(crate) fn take_loss(&self) -> bool {
+        self.has_lost.swap(false, Ordering::AcqRel)
     }
 
     /// Adds the lock of a delivery, and renews it from now on.
@@ -243,6 +256,7 @@ impl Locks {
     fn lose(&self, lock: &Uuid) {
         let lost = self.held().remove(lock);
         if let Some(held) = lost {
+            self.record_loss();
             // Before the loss signal: its receiver may look for the interruption at once.
             self.signal_interruption();
             held.lost.send();

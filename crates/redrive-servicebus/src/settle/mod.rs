@@ -103,6 +103,7 @@ async fn release(receipt: Receipt) -> Settled {
         // A message of a session is locked only while the link of the session lives.
         return done(receipt, Err(WireError::new(Refusal::SessionLockLost, "its link is gone"))).await;
     } else {
+        receipt.locked.shared.locks.record_loss();
         drop(receipt);
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redrive_core::{BoxError, Message, Needs, Settlement, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use tokio::time::timeout;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -67,10 +67,49 @@ async fn a_release_on_a_link_that_was_detached_in_a_pause_gives_the_message_back
     // Answered on the same connection, behind the detach.
     transport.shelves().browse(Shelf::DeadLetter, None, 1).await?;
     transport.settle(held.receipt, Settlement::Release).await.map_err(|refused| refused.error)?;
+    let before = transport.interruptions();
     transport.resume().await?;
     let again =
         timeout(Duration::from_secs(60), transport.receive()).await.expect("long before its lock expires");
     assert_eq!(again?.expect("it is there").delivery.id(), "a");
+    eventually("the counted delivery is no evidence", async || transport.interruptions() > before).await;
+    Ok(())
+}
+
+/// A message that is redelivered after the pause would be a suspect, however long the pause was.
+#[tokio::test]
+async fn a_lock_that_is_lost_in_a_pause_is_signalled_again_after_it() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    // Renewed after half of it.
+    settings.lock_duration = Duration::from_secs(4);
+    let emulator = Emulator::builder().queue("queue", settings).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = transport.receive().await?.expect("it is there");
+    timeout(TIMEOUT, transport.pause()).await.expect("it pauses")?;
+    emulator.entity("queue")?.expire_locks();
+    timeout(TIMEOUT, transport.lost(&held.receipt)).await.expect("it is not renewed");
+    let before = transport.interruptions();
+    transport.resume().await?;
+    eventually("it is signalled again", async || transport.interruptions() > before).await;
+    Ok(())
+}
+
+/// What is on its way when a link is cut is redelivered, counted.
+#[tokio::test]
+async fn a_link_that_is_cut_by_a_pause_is_signalled_after_it() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue("queue", Settings::default()).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let _held = transport.receive().await?.expect("it is there");
+    // The pause drains the link before it sees that.
+    emulator.detach("queue");
+    timeout(TIMEOUT, transport.pause()).await.expect("it pauses")?;
+    let before = transport.interruptions();
+    transport.resume().await?;
+    eventually("it is signalled", async || transport.interruptions() > before).await;
     Ok(())
 }
 
