@@ -68,10 +68,11 @@ async fn take_in<T: Transport>(
                 let wanted = *asked.borrow_and_update();
                 let followed = async {
                     match wanted {
-                        Asked::Stop => Ok(()),
+                        Asked::Stop => {}
                         Asked::Pause => intake.pause(context).await,
-                        Asked::Run => intake.resume(context).await,
+                        Asked::Run => return intake.resume(context).await,
                     }
+                    Ok(())
                 };
                 let Some(followed) = unless(end.as_mut(), followed).await else { return Ok(()) };
                 followed.map_err(broken)?;
@@ -173,12 +174,9 @@ impl<R: Send + 'static> Intake<R> {
         Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
     }
 
-    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(
-        &mut self,
-        context: &Context<T>,
-    ) -> Result<(), TransportError> {
+    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
         if self.paused {
-            return Ok(());
+            return;
         }
         self.paused = true;
         // A stack that is ready holds permits of the layers.
@@ -189,7 +187,6 @@ impl<R: Send + 'static> Intake<R> {
         tracing::info!(queue, "paused, as asked");
         context.note(&Change::Paused);
         context.tell(&Event::Paused { queue });
-        Ok(())
     }
 
     async fn resume<T: Transport<Receiver: Receiver<Receipt = R>>>(

@@ -75,7 +75,7 @@ impl TransportError {
         self
     }
 
-    /// Notes that no copy was stored: it was not sent, or the broker returned it. For kinds that leave that open.
+    /// Notes that no copy was stored, because none was sent. For kinds that leave that open.
     #[must_use]
     pub fn certainly_not_stored(mut self) -> Self {
         self.not_stored = true;

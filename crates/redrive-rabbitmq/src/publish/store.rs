@@ -156,5 +156,5 @@ pub(super) fn stored(answer: Answer, route: &Route) -> Result<(), TransportError
             ),
         ),
     };
-    Err(TransportError::new(kind, message).certainly_not_stored())
+    Err(TransportError::new(kind, message))
 }

@@ -79,7 +79,9 @@ impl Incoming {
         let mut parts = self.counted.as_deref()?.split(':');
         let is_its_number = parts.next()?.parse() == Ok(self.sequence_number);
         let count = parts.next()?.parse().ok()?;
-        let wait = Duration::from_millis(parts.next()?.parse().ok()?);
+        // An earlier version did not write the wait.
+        let wait = parts.next().map_or(Some(0), |millis| millis.parse().ok())?;
+        let wait = Duration::from_millis(wait);
         (is_its_number && count <= self.delivery_count).then_some((count, wait))
     }
 }
