@@ -52,15 +52,20 @@ fn sessions() -> Options {
     ServiceBus::options("sessions").sessions(Sessions::concurrent(2))
 }
 
+async fn with_one_message(settings: Settings) -> Result<(Emulator, Started<ServiceBus>), BoxError> {
+    let emulator = Emulator::builder().queue("queue", settings).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    Ok((emulator, transport))
+}
+
 /// A release on a detached link would do nothing: the message would wait until its lock expires.
 #[tokio::test]
 async fn a_release_on_a_link_that_was_detached_in_a_pause_gives_the_message_back() -> Result<(), BoxError> {
     let mut settings = Settings::default();
     settings.lock_duration = Duration::from_secs(300);
-    let emulator = Emulator::builder().queue("queue", settings).start().await?;
-    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
-    let transport = Started::open(transport, &Needs::none()).await?;
-    transport.publish(Message::new("").with_id("a")).await?;
+    let (emulator, transport) = with_one_message(settings).await?;
     let held = transport.receive().await?.expect("it is there");
     timeout(TIMEOUT, transport.pause()).await.expect("it pauses")?;
     emulator.detach("queue");
@@ -82,10 +87,7 @@ async fn a_lock_that_is_lost_in_a_pause_is_signalled_again_after_it() -> Result<
     let mut settings = Settings::default();
     // Renewed after half of it.
     settings.lock_duration = Duration::from_secs(4);
-    let emulator = Emulator::builder().queue("queue", settings).start().await?;
-    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
-    let transport = Started::open(transport, &Needs::none()).await?;
-    transport.publish(Message::new("").with_id("a")).await?;
+    let (emulator, transport) = with_one_message(settings).await?;
     let held = transport.receive().await?.expect("it is there");
     timeout(TIMEOUT, transport.pause()).await.expect("it pauses")?;
     emulator.entity("queue")?.expire_locks();
@@ -99,10 +101,7 @@ async fn a_lock_that_is_lost_in_a_pause_is_signalled_again_after_it() -> Result<
 /// What is on its way when a link is cut is redelivered, counted.
 #[tokio::test]
 async fn a_link_that_is_cut_by_a_pause_is_signalled_after_it() -> Result<(), BoxError> {
-    let emulator = Emulator::builder().queue("queue", Settings::default()).start().await?;
-    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
-    let transport = Started::open(transport, &Needs::none()).await?;
-    transport.publish(Message::new("").with_id("a")).await?;
+    let (emulator, transport) = with_one_message(Settings::default()).await?;
     let _held = transport.receive().await?.expect("it is there");
     // The pause drains the link before it sees that.
     emulator.detach("queue");
