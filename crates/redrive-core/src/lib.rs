@@ -25,6 +25,7 @@ mod operate;
 #[cfg(feature = "config")]
 mod options;
 mod publisher;
+mod readiness;
 mod redact;
 mod retry;
 mod retry_plan;
@@ -80,6 +81,7 @@ pub use operate::{
 #[cfg(feature = "config")]
 pub use options::{ConsumerOptions, OptionsError, ShelfQueues};
 pub use publisher::{Outgoing, Publish, Publisher};
+pub use readiness::{NamedLayer, NamedService};
 pub use redact::redact;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
 pub use retry_plan::{Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Span, Step};

@@ -13,6 +13,7 @@ use tower_service::Service;
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::handler::panic;
+use crate::readiness::WaitsFor;
 use crate::stage::Stage;
 
 /// Makes a tower layer from a [`Stage`].
@@ -142,7 +143,11 @@ where
 
 /// The whole stack with its type erased; done once, at the end of the builder. It reserves memory for the future of one call, so
 /// that no call allocates.
-pub struct ErasedService(Pin<Box<dyn Stack>>);
+pub struct ErasedService {
+    stack: Pin<Box<dyn Stack>>,
+    /// What it waited for when it was polled last, if it was not ready.
+    waits_for: Option<WaitsFor>,
+}
 
 impl ErasedService {
     pub(crate) fn new<S>(service: S) -> Self
@@ -151,23 +156,33 @@ impl ErasedService {
         S::Error: Into<BoxError>,
         S::Future: Send + 'static,
     {
-        Self(Box::pin(WithRoom { service, running: None }))
+        Self { stack: Box::pin(WithRoom { service, running: None }), waits_for: None }
     }
 
     /// Waits until it is ready for one call. A panic becomes an error. Cancel safe: readiness that was reached stays with this clone.
     pub(crate) async fn ready(&mut self) -> Result<(), BoxError> {
-        std::future::poll_fn(|cx| match panic::caught(|| self.0.as_mut().poll_ready(cx)) {
-            Ok(poll) => poll,
-            Err(panicked) => Poll::Ready(Err(panicked)),
+        std::future::poll_fn(|cx| {
+            let (poll, waits_for) =
+                WaitsFor::named_in(|| match panic::caught(|| self.stack.as_mut().poll_ready(cx)) {
+                    Ok(poll) => poll,
+                    Err(panicked) => Poll::Ready(Err(panicked)),
+                });
+            self.waits_for = waits_for;
+            poll
         })
         .await
+    }
+
+    /// Returns what it waits for, if it was not ready when it was polled last.
+    pub(crate) fn waits_for(&self) -> Option<WaitsFor> {
+        self.waits_for
     }
 
     /// Makes one call. A panic becomes an error; the handler's panics are caught around the handler, this catches those of foreign
     /// layers. If the future is dropped before it ends, the call ends when this service is dropped.
     pub(crate) async fn call(&mut self, delivery: Delivery) -> Outcome {
-        panic::caught(|| self.0.as_mut().begin(delivery))?;
-        std::future::poll_fn(|cx| match panic::caught(|| self.0.as_mut().poll_outcome(cx)) {
+        panic::caught(|| self.stack.as_mut().begin(delivery))?;
+        std::future::poll_fn(|cx| match panic::caught(|| self.stack.as_mut().poll_outcome(cx)) {
             Ok(poll) => poll,
             Err(panicked) => Poll::Ready(Err(panicked)),
         })
@@ -183,7 +198,7 @@ impl std::fmt::Debug for ErasedService {
 
 impl Clone for ErasedService {
     fn clone(&self) -> Self {
-        self.0.cloned()
+        self.stack.cloned()
     }
 }
 

@@ -60,7 +60,7 @@ const REASONS: &[&str] = &[
     "NoRoute",
 ];
 
-static CATALOG: [Metric; 17] = [
+static CATALOG: [Metric; 18] = [
     counter(
         "messages_received_total",
         QUEUE,
@@ -125,6 +125,10 @@ static CATALOG: [Metric; 17] = [
     gauge("intake_paused", "Consumers that take no messages: paused, or unable to store copies."),
     gauge("intake_interrupted", "Consumers that cannot receive: the transport tries again until it can."),
     gauge(
+        "intake_not_ready",
+        "Consumers with a layer that has not been ready for a minute, while nothing was handled.",
+    ),
+    gauge(
         "isolation_active",
         "Consumers that handle one message at a time, as one of them may kill processes.",
     ),
@@ -167,6 +171,7 @@ pub(crate) enum Id {
     InFlight,
     IntakePaused,
     IntakeInterrupted,
+    IntakeNotReady,
     IsolationActive,
 }
 

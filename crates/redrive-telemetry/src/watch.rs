@@ -34,6 +34,7 @@ struct Watched<I> {
     paused: AtomicBool,
     blocked: AtomicBool,
     interrupted: AtomicBool,
+    not_ready: AtomicBool,
     isolated: AtomicBool,
 }
 
@@ -65,6 +66,7 @@ impl<I: Instruments> Watched<I> {
             paused: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
+            not_ready: AtomicBool::new(false),
             isolated: AtomicBool::new(false),
         }
     }
@@ -104,6 +106,8 @@ impl<I: Instruments> Watched<I> {
             Event::Resumed { .. } => self.pause(&self.paused, &self.blocked, false),
             Event::Interrupted { .. } => self.switch(Id::IntakeInterrupted, &self.interrupted, true),
             Event::Recovered { .. } => self.switch(Id::IntakeInterrupted, &self.interrupted, false),
+            Event::NotReady { .. } => self.switch(Id::IntakeNotReady, &self.not_ready, true),
+            Event::Ready { .. } => self.switch(Id::IntakeNotReady, &self.not_ready, false),
             Event::Stopped { .. } => self.stopped(),
             _ => {}
         }
@@ -151,6 +155,7 @@ impl<I: Instruments> Watched<I> {
         self.pause(&self.blocked, &self.paused, false);
         self.pause(&self.paused, &self.blocked, false);
         self.switch(Id::IntakeInterrupted, &self.interrupted, false);
+        self.switch(Id::IntakeNotReady, &self.not_ready, false);
         self.switch(Id::IsolationActive, &self.isolated, false);
     }
 }

@@ -10,7 +10,8 @@ use redrive_system_tests::recorded::{Recorded, Shown};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
 use redrive_testkit::contract::{Fault, Faulty, LockLossTransport};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
+use tower::limit::GlobalConcurrencyLimitLayer;
 use tracing::Level;
 
 /// The lines of the table: text and level.
@@ -32,6 +33,7 @@ async fn every_line_of_the_table_is_written_at_its_level() {
     let _guard = tracing::subscriber::set_default(recorded.clone());
     interrupted_and_changed().await;
     refused().await;
+    not_ready().await;
     too_large(NativeDeadLetter::LastResort).await;
     too_large(NativeDeadLetter::No).await;
     lost_before_it_was_settled().await;
@@ -42,7 +44,7 @@ async fn every_line_of_the_table_is_written_at_its_level() {
 
     let events = recorded.events();
     let documented = documented();
-    assert_eq!(documented.len(), 15, "{documented:?}");
+    assert_eq!(documented.len(), 17, "{documented:?}");
     for (text, level) in documented {
         // Behind it stands what is known only then, or nothing.
         let of = |(_, fields): &&(Level, Shown)| {
@@ -105,6 +107,23 @@ async fn refused() {
         _ => Fault::None,
     });
     run(faulty).await;
+}
+
+/// Somebody else holds the only place of a limit for a while.
+async fn not_ready() {
+    let (_broker, memory) = memory_with(numbered(1));
+    let (places, diary) = (Arc::new(Semaphore::new(1)), Diary::new());
+    let held = Arc::clone(&places).try_acquire_owned().unwrap();
+    let runner = Consumer::new(memory)
+        .observer(diary.observer())
+        .layer(GlobalConcurrencyLimitLayer::with_semaphore(places))
+        .handler(async || ());
+    let holding = async {
+        tokio::time::sleep(mins(2)).await;
+        drop(held);
+        diary.ended(1).await;
+    };
+    runner.run_until(holding).await.unwrap();
 }
 
 /// No copy is stored. Without a broker that moves it, the message stays in flight until the end.

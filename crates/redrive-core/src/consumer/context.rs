@@ -11,6 +11,7 @@ use super::health::{Change, HealthState, note};
 use super::in_flight::InFlight;
 use super::in_flight_log::InFlightLog;
 use super::losses::Losses;
+use super::readiness::Readiness;
 use super::report::Counters;
 use super::settled_cache::SettledCache;
 use super::signal_state::SignalState;
@@ -48,8 +49,7 @@ pub(crate) struct Context<T: Transport> {
     pub(crate) held: Notify,
     /// Number of deliveries that stay in flight after their handlers are done.
     pub(crate) on_hold: GuardedCount,
-    /// Notified when a task that holds a message needs a ready stack.
-    pub(crate) stack_wanted: Notify,
+    pub(super) readiness: Readiness,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
     health: watch::Sender<HealthState>,
@@ -86,7 +86,7 @@ impl<T: Transport> Context<T> {
             trouble: GuardedCount::new(),
             held: Notify::new(),
             on_hold: GuardedCount::new(),
-            stack_wanted: Notify::new(),
+            readiness: Readiness::default(),
             over: watch::Sender::new(false),
             health,
             stacks: Mutex::new(vec![service]),
@@ -169,7 +169,7 @@ impl<T: Transport> Context<T> {
         self.tell(&Event::Lost { delivery, handled });
     }
 
-    /// Returns a clone of the stack, not ready for a call; preferably one that has finished a call.
+    /// Returns a clone of the stack, not ready for a call; preferably one that was [put back](Self::put_back).
     pub(crate) fn stack(&self) -> ErasedService {
         let mut stacks = self.stacks();
         if stacks.len() > 1
@@ -180,7 +180,15 @@ impl<T: Transport> Context<T> {
         stacks[0].clone()
     }
 
-    pub(super) fn stacks(&self) -> MutexGuard<'_, Vec<ErasedService>> {
+    /// Takes back a stack that has finished a call. One that may still hold a reservation is dropped instead: a stage or a layer may
+    /// have turned the delivery away before the layers inside of it, and what these have reserved would be lost to all others.
+    pub(crate) fn put_back(&self, stack: ErasedService) {
+        if !self.settings.reserves {
+            self.stacks().push(stack);
+        }
+    }
+
+    fn stacks(&self) -> MutexGuard<'_, Vec<ErasedService>> {
         self.stacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

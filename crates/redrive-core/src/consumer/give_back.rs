@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::context::Context;
-use crate::transport::{Receiver, Transport};
+use crate::transport::{ReceiptOf, Received, Receiver, Transport};
 
 /// Time limit for the broker to stop handing out, to take back what it had handed out, and to close.
 pub(super) const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,4 +35,10 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
         );
     }
     redelivered
+}
+
+/// Gives back one delivery that no handler has begun with.
+pub(super) async fn give_back_one<T: Transport>(context: &Context<T>, received: Received<ReceiptOf<T>>) {
+    // A release that stores a copy may wait for a broker alarm to end. On timeout, the dropped receipt gives it back unchanged.
+    let _ = timeout(BROKER_TIMEOUT, context.release(received)).await;
 }

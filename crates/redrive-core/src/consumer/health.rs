@@ -15,6 +15,8 @@ use tokio::time::Instant;
 /// | running | yes | yes |
 /// | paused, by an operator or because copies cannot be stored | yes | no |
 /// | interrupted: the broker cannot be reached | yes | no |
+/// | a layer is not ready, and nothing is handled whose end could make it ready | yes | no |
+/// | a rate limit allows no message yet, or messages are handled one at a time because one may have killed a process | yes | yes |
 /// | stopping, or stopped as asked | yes | no |
 /// | ended with an error | no | no |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,14 @@ pub struct Health {
     pub blocked_for: Option<Duration>,
     /// How long it has been unable to receive. The transport keeps trying.
     pub interrupted_for: Option<Duration>,
+    /// How long a layer has not been ready, if that is for a minute in which nothing was handled whose end could make it ready.
+    pub not_ready_for: Option<Duration>,
+    /// The layer that is not ready, and the call of [`Consumer::layer`](crate::Consumer::layer) that added it.
+    pub layer: Option<String>,
+    /// How long a [`RateLimit`](crate::RateLimit) has allowed no message, if for a minute or more.
+    pub rate_limited_for: Option<Duration>,
+    /// How long it has handled messages [one at a time](crate::Suspects), because one of them may have killed a process.
+    pub isolated_for: Option<Duration>,
     /// Why it is interrupted, or why it ended.
     pub error: Option<String>,
 }
@@ -59,8 +69,8 @@ impl Health {
     /// Returns true if the consumer takes messages now: the answer to a readiness probe, and the value to alert on.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let nothing_wrong = self.paused_for.or(self.blocked_for).or(self.interrupted_for).is_none();
-        self.phase == Phase::Running && nothing_wrong
+        let wrong = [self.paused_for, self.blocked_for, self.interrupted_for, self.not_ready_for];
+        self.phase == Phase::Running && wrong.iter().all(Option::is_none)
     }
 }
 
@@ -75,10 +85,14 @@ impl fmt::Display for Health {
             Phase::Failed => "failed",
         })?;
         let whole_seconds = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs()));
+        let not_ready = format!("{} not ready", self.layer.as_deref().unwrap_or("a layer"));
         let reasons = [
             ("paused", self.paused_for),
             ("copies cannot be stored", self.blocked_for),
             ("interrupted", self.interrupted_for),
+            ("rate limited", self.rate_limited_for),
+            ("one message at a time", self.isolated_for),
+            (&not_ready, self.not_ready_for),
         ];
         for (reason, time) in reasons {
             if let Some(time) = time {
@@ -102,6 +116,12 @@ pub(crate) enum Change {
     Unblocked,
     Interrupted(String),
     Recovered,
+    NotReady { layer: String, since: Instant },
+    Ready,
+    RateLimited(Instant),
+    RateLimitEnded,
+    Isolated,
+    IsolationEnded,
     Stopping,
     Ended(Option<String>),
 }
@@ -113,12 +133,24 @@ pub(crate) struct HealthState {
     paused: Option<Instant>,
     blocked: Option<Instant>,
     interrupted: Option<Instant>,
+    not_ready: Option<(Instant, String)>,
+    rate_limited: Option<Instant>,
+    isolated: Option<Instant>,
     error: Option<String>,
 }
 
 impl HealthState {
     pub(crate) fn new() -> Self {
-        Self { phase: Phase::Starting, paused: None, blocked: None, interrupted: None, error: None }
+        Self {
+            phase: Phase::Starting,
+            paused: None,
+            blocked: None,
+            interrupted: None,
+            not_ready: None,
+            rate_limited: None,
+            isolated: None,
+            error: None,
+        }
     }
 
     /// Applies a change. Returns true if the health changed.
@@ -146,6 +178,12 @@ impl HealthState {
                 }
                 was_interrupted
             }
+            Change::NotReady { layer, since } => self.not_ready.replace((*since, layer.clone())).is_none(),
+            Change::Ready => self.not_ready.take().is_some(),
+            Change::RateLimited(since) => self.rate_limited.replace(*since).is_none(),
+            Change::RateLimitEnded => end(&mut self.rate_limited),
+            Change::Isolated => begin(&mut self.isolated),
+            Change::IsolationEnded => end(&mut self.isolated),
             Change::Stopping => std::mem::replace(&mut self.phase, Phase::Stopping) != Phase::Stopping,
             Change::Ended(error) => {
                 let phase = if error.is_some() { Phase::Failed } else { Phase::Stopped };
@@ -167,6 +205,10 @@ impl HealthState {
             paused_for: elapsed(self.paused),
             blocked_for: elapsed(self.blocked),
             interrupted_for: elapsed(self.interrupted),
+            not_ready_for: elapsed(self.not_ready.as_ref().map(|(since, _)| *since)),
+            layer: self.not_ready.as_ref().map(|(_, layer)| layer.clone()),
+            rate_limited_for: elapsed(self.rate_limited),
+            isolated_for: elapsed(self.isolated),
             error: self.error.clone(),
         }
     }
@@ -200,7 +242,8 @@ mod tests {
         let of = |changes: &[Change]| (after(changes).is_live(), after(changes).is_ready());
         assert_eq!(of(&[]), (true, false));
         assert_eq!(of(&[Change::Started]), (true, true));
-        for wrong in [Change::Paused, Change::Blocked, cut()] {
+        let not_ready = Change::NotReady { layer: "Limit".to_owned(), since: Instant::now() };
+        for wrong in [Change::Paused, Change::Blocked, cut(), not_ready] {
             assert_eq!(of(&[Change::Started, wrong]), (true, false));
         }
         let mended = [Change::Started, Change::Paused, Change::Blocked, cut(), Change::Recovered];
@@ -228,6 +271,23 @@ mod tests {
             after(&[cut(), Change::Ended(Some("no queue".to_owned()))]).to_string(),
             "failed: no queue"
         );
+    }
+
+    #[test]
+    fn a_layer_that_is_not_ready_is_named_and_what_comes_by_itself_is_no_fault() {
+        let not_ready =
+            Change::NotReady { layer: "Limit (added at main.rs:7)".to_owned(), since: Instant::now() };
+        let named = after(&[Change::Started, not_ready.clone()]).to_string();
+        assert!(
+            named.starts_with("not taking messages, Limit (added at main.rs:7) not ready for "),
+            "{named}"
+        );
+        assert_eq!(after(&[Change::Started, not_ready, Change::Ready]).to_string(), "running");
+        let slow = after(&[Change::Started, Change::RateLimited(Instant::now()), Change::Isolated]);
+        assert!(slow.is_ready());
+        assert_eq!(slow.to_string(), "running, rate limited for 3s, one message at a time for 1s");
+        let ended = [Change::Started, Change::Isolated, Change::IsolationEnded, Change::RateLimitEnded];
+        assert_eq!(after(&ended).to_string(), "running");
     }
 
     #[test]

@@ -3,15 +3,16 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::OptionFuture;
 use tokio::task::JoinError;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use super::context::Context;
 use super::control::{Asked, Control};
-use super::give_back::give_back_unstarted;
+use super::give_back::{give_back_one, give_back_unstarted};
 use super::health::Change;
 use super::in_flight::Alone;
 use super::isolate::Isolation;
@@ -24,6 +25,9 @@ use crate::transport::{ReceiptOf, Received, Receiver, Transport, TransportError}
 /// Maximum number of available deliveries that the loop takes before it checks its other events.
 const MAX_BATCH: usize = 64;
 
+/// How long a stack is kept ready for a delivery that has not come yet.
+const IDLE_AFTER: Duration = Duration::from_millis(20);
+
 /// Runs until somebody asks for the end, or until a fault that cannot be repaired.
 pub(super) async fn consume<T: Transport>(
     context: &Arc<Context<T>>,
@@ -32,9 +36,9 @@ pub(super) async fn consume<T: Transport>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let isolation = Isolation::begin(context);
-    let mut intake = Intake { paused: false, shut: false, next: None, isolation };
+    let mut intake = Intake { paused: false, shut: false, next: None, idle: false, taken: None, isolation };
     let ended = take_in(context, &mut intake, control, workers, shutdown).await;
-    intake.isolation.give_back_kept(context).await;
+    intake.give_back(context).await;
     ended
 }
 
@@ -60,6 +64,9 @@ async fn take_in<T: Transport>(
     loop {
         let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold.now());
         let mut room = workers.room(most);
+        if room == 0 {
+            intake.give_back_reservation(context);
+        }
         let doubted = OptionFuture::from(intake.isolation.doubts_until().map(sleep_until));
         tokio::select! {
             biased;
@@ -89,8 +96,6 @@ async fn take_in<T: Transport>(
                 let Some(ended) = unless(end.as_mut(), intake.isolation.end(context)).await else { return Ok(()) };
                 ended.map_err(broken)?;
             }
-            // The idle intake releases the capacity that it holds in the layers: another task already has a message for it.
-            () = context.stack_wanted.notified() => intake.next = None,
             taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..MAX_BATCH).rev() {
@@ -152,6 +157,10 @@ struct Intake<R> {
     shut: bool,
     /// A clone of the stack that is ready, or becoming ready, for the next delivery.
     next: Option<ErasedService>,
+    /// True if no delivery came for a while: then `next` is waited for only when one has come.
+    idle: bool,
+    /// A delivery that came while the intake was idle, until `next` is ready for it.
+    taken: Option<Received<R>>,
     isolation: Isolation<R>,
 }
 
@@ -160,18 +169,67 @@ impl<R: Send + 'static> Intake<R> {
         !self.paused && !self.shut
     }
 
-    /// Waits until the stack is ready, then receives a delivery: takes no message without room for it. Cancel safe.
+    /// Waits until the stack is ready, then receives a delivery: takes no message without room for it. If none comes soon, gives back
+    /// what the stack has reserved, for others that share the limits of its layers, and waits for it when a delivery has come.
+    /// Cancel safe.
     async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
         room: bool,
     ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
-        let queue = || context.queue().to_owned();
+        let reserves = context.settings.reserves;
+        if !self.idle {
+            self.ready(context).await?;
+        }
+        if self.taken.is_none() {
+            let taking = self.isolation.take(context, room);
+            let mut taking = pin!(taking);
+            let taken = if reserves && !self.idle {
+                match timeout(IDLE_AFTER, taking.as_mut()).await {
+                    Ok(taken) => taken,
+                    Err(_) => {
+                        self.next = None;
+                        self.idle = true;
+                        taking.await
+                    }
+                }
+            } else {
+                taking.await
+            };
+            let broken = |error| ConsumerError::Transport { queue: context.queue().to_owned(), error };
+            let Some(taken) = taken.map_err(broken)? else { return Ok(None) };
+            self.taken = Some(taken);
+        }
+        if self.idle {
+            self.ready(context).await?;
+            self.idle = false;
+        }
+        Ok(self.next.take().zip(self.taken.take()))
+    }
+
+    /// Waits until the stack is ready. Cancel safe.
+    async fn ready<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        context: &Context<T>,
+    ) -> Result<(), ConsumerError> {
         let next = self.next.get_or_insert_with(|| context.stack());
-        next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
-        let received = self.isolation.take(context, room).await;
-        let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
-        Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
+        let ready = context.ready(next).await;
+        ready.map_err(|error| ConsumerError::Layer { queue: context.queue().to_owned(), error })
+    }
+
+    /// Gives back what the next stack has reserved: no delivery is taken for now.
+    fn give_back_reservation<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
+        if context.settings.reserves && self.next.take().is_some() {
+            context.end_wait_for_readiness();
+        }
+    }
+
+    /// Gives back the deliveries that it holds.
+    async fn give_back<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
+        self.isolation.give_back_kept(context).await;
+        if let Some(taken) = self.taken.take() {
+            give_back_one(context, taken).await;
+        }
     }
 
     async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
@@ -179,9 +237,8 @@ impl<R: Send + 'static> Intake<R> {
             return;
         }
         self.paused = true;
-        // A stack that is ready holds permits of the layers.
-        self.next = None;
-        self.isolation.give_back_kept(context).await;
+        self.give_back_reservation(context);
+        self.give_back(context).await;
         give_back_unstarted(context).await;
         let queue = context.queue();
         tracing::info!(queue, "paused, as asked");
@@ -218,7 +275,7 @@ impl<R: Send + 'static> Intake<R> {
         self.shut = shut;
         let queue = context.queue();
         if shut {
-            self.next = None;
+            self.give_back_reservation(context);
             tracing::error!(queue, "takes no more messages: copies cannot be stored");
             context.note(&Change::Blocked);
             context.tell(&Event::IntakePaused { queue });

@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Event;
 use super::context::Context;
-use super::give_back::{BROKER_TIMEOUT, give_back_unstarted};
+use super::give_back::{give_back_one, give_back_unstarted};
+use super::health::Change;
 use super::in_flight::Alone;
 use super::in_flight_log::InFlightLog;
 use super::settled_cache::COMES_AGAIN_WITHIN;
@@ -217,6 +218,7 @@ impl<R: Send + 'static> Isolation<R> {
                 suspects,
                 "what was handed out before has come to an end: messages are handled side by side again"
             );
+            context.note(&Change::IsolationEnded);
             context.tell(&Event::IsolationEnded { suspects });
         }
         if !self.limits_intake {
@@ -234,9 +236,7 @@ impl<R: Send + 'static> Isolation<R> {
         context: &Context<T>,
     ) {
         if let Some(kept) = self.kept.take() {
-            // A release that stores a copy may wait for a broker alarm to end. On timeout, the dropped receipt gives it back
-            // unchanged.
-            let _ = tokio::time::timeout(BROKER_TIMEOUT, context.release(kept)).await;
+            give_back_one(context, kept).await;
         }
     }
 
@@ -289,6 +289,7 @@ fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
         "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
          at a time, until one arrives that nobody had in flight"
     );
+    context.note(&Change::Isolated);
     context.tell(&Event::IsolationBegan { delivery });
 }
 

@@ -17,6 +17,7 @@ mod losses;
 mod memory;
 mod observe;
 mod preflight;
+mod readiness;
 mod report;
 mod run;
 mod runner;
@@ -57,6 +58,7 @@ use crate::disposition::{BoxError, Disposition};
 use crate::handler::{Handler, HandlerService};
 use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff};
 use crate::needs::Needs;
+use crate::readiness::NamedLayer;
 use crate::service::{ErasedService, StageLayer};
 use crate::settlement::DEFAULT_HEADER_BUDGET;
 use crate::stage::Stage;
@@ -107,6 +109,9 @@ pub(crate) struct Settings {
     pub(crate) stages: Stages,
     /// Number of layers that are no stages.
     pub(crate) other_layers: usize,
+    /// True if a stack that is ready may have reserved something: then it serves one call, and what it has not used goes with it.
+    /// Handlers and stages are always ready, and reserve nothing.
+    pub(crate) reserves: bool,
     pub(crate) header_budget: usize,
     pub(crate) remembered: usize,
     pub(crate) suspects: Suspects,
@@ -140,6 +145,7 @@ impl<T: Transport> Consumer<T> {
             around: Vec::new(),
             stages: Stages::none(),
             other_layers: 0,
+            reserves: false,
             header_budget: DEFAULT_HEADER_BUDGET,
             remembered: Self::DEFAULT_REMEMBERED,
             suspects: Suspects::default(),
@@ -257,10 +263,13 @@ impl<T: Transport, L> Consumer<T, L> {
         self
     }
 
-    /// Adds a tower layer, inside the existing ones.
-    pub fn layer<Inner>(mut self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
+    /// Adds a tower layer, inside the existing ones. The log and the [health](Health) name the call, by the place in the code, if the
+    /// layer does not become ready.
+    #[track_caller]
+    pub fn layer<Inner>(mut self, layer: Inner) -> Consumer<T, Stack<NamedLayer<Inner>, L>> {
         self.settings.other_layers += 1;
-        self.with_layer(layer)
+        self.settings.reserves = true;
+        self.with_layer(NamedLayer::new(layer))
     }
 
     fn with_layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
@@ -312,13 +321,14 @@ impl<T: Transport, L> Consumer<T, L> {
     }
 
     /// Sets a tower service, instead of a function, that handles deliveries.
-    pub fn service<S>(self, service: S) -> Runner<T>
+    pub fn service<S>(mut self, service: S) -> Runner<T>
     where
         L: Layer<S>,
         L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
         <L::Service as Service<Delivery>>::Error: Into<BoxError>,
         <L::Service as Service<Delivery>>::Future: Send + 'static,
     {
+        self.settings.reserves = true;
         let service = self.layer.layer(service);
         Runner::new(self.transport, ErasedService::new(service), self.settings)
     }

@@ -129,6 +129,21 @@ pub enum Event<'a> {
         /// The queue.
         queue: &'a str,
     },
+    /// The consumer takes no messages, because a layer is not ready: for a minute, in which nothing was handled whose end could make
+    /// it ready.
+    NotReady {
+        /// The queue.
+        queue: &'a str,
+        /// The layer, and the call of [`Consumer::layer`](crate::Consumer::layer) that added it.
+        layer: &'a str,
+    },
+    /// The layer is ready, and the consumer takes messages again.
+    Ready {
+        /// The queue.
+        queue: &'a str,
+        /// How long it was not ready.
+        after: Duration,
+    },
     /// The consumer cannot receive: its connection was lost, or its subscription ended. The transport tries again until it can.
     Interrupted {
         /// The queue.

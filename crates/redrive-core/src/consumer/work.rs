@@ -49,9 +49,8 @@ impl<T: Transport> Context<T> {
         let mut next = Some(due);
         while let Some((delivery, receipt, in_flight)) = next {
             let mut service = self.stack();
-            self.stack_wanted.notify_one();
             let ready = tokio::select! {
-                ready = service.ready() => ready.is_ok(),
+                ready = self.ready(&mut service) => ready.is_ok(),
                 () = self.over() => false,
             };
             if !ready {
@@ -88,6 +87,7 @@ impl<T: Transport> Context<T> {
         mut in_flight: InFlight,
     ) -> Option<Due<ReceiptOf<T>>> {
         if in_flight.known {
+            drop(service);
             self.settle_duplicate(&delivery, &mut in_flight, receipt).await;
             return None;
         }
@@ -95,6 +95,7 @@ impl<T: Transport> Context<T> {
             && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning(&self.signals.facts()))
         {
             tracing::debug!("not due yet: continues to wait");
+            drop(service);
             if wait_on == Settlement::NativeDeadLetter {
                 self.cannot_copy(&delivery, &mut in_flight, &NO_ROOM);
             }
@@ -202,6 +203,7 @@ impl<T: Transport> Context<T> {
         if *self.over.borrow() {
             return Some(Disposition::Release);
         }
+        let _call = self.readiness.call();
         // Polls the handler first: a handler that completes at once does not wait for the end, and its result is remembered even
         // if the delivery is lost.
         let outcome = tokio::select! {
@@ -211,7 +213,7 @@ impl<T: Transport> Context<T> {
             () = self.over() => return Some(Disposition::Release),
         };
         if outcome.is_ok() {
-            self.stacks().push(service);
+            self.put_back(service);
         }
         Some(outcome.unwrap_or_else(|error| {
             let undecided = panic::caught(|| Disposition::undecided(&error));

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -11,6 +11,7 @@ use tower_service::Service;
 
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
+use crate::readiness::WaitsFor;
 
 /// Resolution of timers: deliveries due within this time pass together.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
@@ -146,7 +147,10 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         while self.permitted_until.is_none() {
             if let Some(waiting) = &mut self.waiting {
-                ready!(waiting.as_mut().poll(cx));
+                if waiting.as_mut().poll(cx).is_pending() {
+                    WaitsFor::RateLimit.name();
+                    return Poll::Pending;
+                }
                 self.waiting = None;
             }
             match self.limit.with(|spacing| spacing.take(Instant::now())) {

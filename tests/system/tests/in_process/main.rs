@@ -5,6 +5,7 @@ mod consumer;
 mod interruptions;
 mod layers;
 mod lost;
+mod readiness;
 mod review;
 mod router;
 mod suspects;
