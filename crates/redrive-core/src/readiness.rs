@@ -94,10 +94,17 @@ impl<L: Layer<S>, S> Layer<S> for NamedLayer<L> {
 }
 
 /// The service of a [`NamedLayer`].
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct NamedService<S> {
     service: S,
     name: LayerName,
+}
+
+// By hand: a test holds that the compiler names the service that is not `Clone`.
+impl<S: Clone> Clone for NamedService<S> {
+    fn clone(&self) -> Self {
+        Self { service: self.service.clone(), name: self.name }
+    }
 }
 
 impl<S: Service<Delivery>> Service<Delivery> for NamedService<S> {
