@@ -9,9 +9,9 @@ use redrive_core::{
 const LAST_SECOND_OF_9999: u64 = 253_402_300_799;
 
 /// The `x-death` header and its companions (<https://www.rabbitmq.com/docs/dlx#effects>): an argument of a handler, or
-/// [`read`](Self::read) from the headers of any message. It informs people: redrive decides nothing by it, unless
-/// [`attempts_from_deaths`](crate::Options::attempts_from_deaths) is set, because RabbitMQ 4 restarts the count whenever a client
-/// republishes.
+/// [`read`](Self::read) from the headers of any message. It informs people. redrive takes from it only how often a consumer
+/// rejected the message, for the number of deliveries that RabbitMQ 4 counts; and the attempts, if
+/// [`attempts_from_deaths`](crate::Options::attempts_from_deaths) is set: RabbitMQ 4 restarts the count whenever a client republishes.
 ///
 /// ```
 /// use redrive_rabbitmq::DeathHistory;
@@ -88,6 +88,12 @@ impl DeathHistory {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.deaths.is_empty()
+    }
+
+    /// Returns how often the message was rejected in this queue.
+    pub(crate) fn rejected_in(&self, queue: &str) -> u64 {
+        let rejected = |death: &&Death| death.queue == queue && death.reason == "rejected";
+        self.deaths.iter().filter(rejected).fold(0, |sum, death| sum.saturating_add(death.count))
     }
 
     /// Returns how often the message died in this queue, for any reason.

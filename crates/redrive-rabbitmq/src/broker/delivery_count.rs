@@ -3,6 +3,7 @@
 use redrive_core::{Headers, Value};
 
 use crate::broker::Version;
+use crate::broker::deaths::DeathHistory;
 use crate::topology::QueueType;
 
 /// The headers that a quorum queue changes with each delivery of one message.
@@ -13,9 +14,13 @@ pub(crate) const HEADERS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
 /// A quorum queue counts returns in `x-delivery-count` (absent means zero). From 4.3 on, `x-acquired-count` counts all deliveries,
 /// including returns that are nobody's fault. Before the first return a client, or another queue, may have written both headers:
 /// they count only if the broker marks the delivery as redelivered.
+///
+/// From 4.0 on, the count travels with a message that the broker dead-letters. A consumer that rejects a message, which comes back to
+/// `queue` through a delay queue, raises it each time: those rejections, which `x-death` tells, are no deaths of a process.
 pub(crate) fn count(
     headers: &Headers,
     redelivered: bool,
+    queue: &str,
     queue_type: QueueType,
     version: Option<Version>,
 ) -> u32 {
@@ -31,7 +36,24 @@ pub(crate) fn count(
         Some(acquired) if version.is_some_and(|version| version >= Version::V4_3) => returns.min(acquired),
         _ => returns,
     };
-    returns.saturating_add(1)
+    let rejected = match version {
+        Some(version) if version >= Version::V4_0 => rejections(headers, queue),
+        _ => 0,
+    };
+    returns.saturating_sub(rejected).saturating_add(1)
+}
+
+/// How many rejections are believed. Any publisher can write `x-death`: a message that kills its process is delivered so many times more
+/// at most.
+const MOST_REJECTIONS: u32 = 100;
+
+/// Returns how often a message was rejected in this queue, by `x-death`.
+fn rejections(headers: &Headers, queue: &str) -> u32 {
+    if !headers.contains("x-death") {
+        return 0;
+    }
+    let rejected = DeathHistory::read(headers).rejected_in(queue);
+    u32::try_from(rejected).unwrap_or(u32::MAX).min(MOST_REJECTIONS)
 }
 
 /// Returns how many returns a quorum queue counts against its limit.
@@ -61,7 +83,7 @@ mod tests {
     }
 
     fn quorum(headers: &Headers, redelivered: bool) -> u32 {
-        count(headers, redelivered, QueueType::Quorum, Some(Version::V4_3))
+        count(headers, redelivered, "orders", QueueType::Quorum, Some(Version::V4_3))
     }
 
     #[test]
@@ -90,8 +112,46 @@ mod tests {
 
     #[test]
     fn classic_queues_tell_one_from_more() {
-        assert_eq!(count(&counted(7_i64), true, QueueType::Classic, None), 2);
-        assert_eq!(count(&counted(7_i64), false, QueueType::Classic, None), 1);
+        assert_eq!(count(&counted(7_i64), true, "orders", QueueType::Classic, None), 2);
+        assert_eq!(count(&counted(7_i64), false, "orders", QueueType::Classic, None), 1);
+    }
+
+    fn died(count: i64, deaths: &[(&str, &str, i64)]) -> Headers {
+        let death = |&(queue, reason, count): &(&str, &str, i64)| {
+            Value::Table(Headers::from_iter([
+                ("queue", Value::from(queue)),
+                ("reason", reason.into()),
+                ("count", count.into()),
+            ]))
+        };
+        let mut headers = counted(count);
+        headers.insert("x-death", Value::List(deaths.iter().map(death).collect()));
+        headers
+    }
+
+    #[test]
+    fn what_was_rejected_in_this_queue_is_no_death_of_a_process() {
+        let waited = ("orders.wait", "expired", 12);
+        for (returns, deaths, expected) in [
+            (12, &[("orders", "rejected", 12), waited][..], 1),
+            (15, &[("orders", "rejected", 12), waited], 4),
+            (3, &[("orders", "rejected", 12)], 1),
+            (12, &[("bills", "rejected", 12), waited], 13),
+            (12, &[("orders", "delivery_limit", 12)], 13),
+            (12, &[("orders", "rejected", -4)], 13),
+        ] {
+            assert_eq!(quorum(&died(returns, deaths), true), expected, "{returns} {deaths:?}");
+        }
+        // Before 4.0 the count begins again in each queue.
+        let rejected = died(12, &[("orders", "rejected", 12)]);
+        assert_eq!(count(&rejected, true, "orders", QueueType::Quorum, None), 13);
+    }
+
+    #[test]
+    fn a_forged_story_hides_no_killer_for_ever() {
+        let forged = [("orders", "rejected", i64::MAX), ("orders", "rejected", i64::MAX)];
+        assert_eq!(quorum(&died(i64::from(MOST_REJECTIONS), &forged), true), 1);
+        assert_eq!(quorum(&died(i64::from(MOST_REJECTIONS) + 10, &forged), true), 11);
     }
 
     #[test]

@@ -50,7 +50,8 @@ impl RabbitMqReceiver {
             self.warn_of_missing_counts();
         }
         let queue_type = self.shared.options.queue_type;
-        let times = delivery_count::count(message.headers(), redelivered, queue_type, receipt.version());
+        let (queue, version) = (self.shared.queue(), receipt.version());
+        let times = delivery_count::count(message.headers(), redelivered, queue, queue_type, version);
         let failures = if self.shared.options.delay.retries_in_place() { times - 1 } else { 0 };
         let delivery = Delivery::from_origin(message, &origin, SystemTime::now())
             .with_broker_delivery_count(times)

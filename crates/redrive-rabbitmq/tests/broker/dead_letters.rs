@@ -203,6 +203,41 @@ async fn dead_letter_to(node: &Node, scene: &Scene, queue: &str) {
     set.await.expect("the policy is set");
 }
 
+/// RabbitMQ 4 carries its count along: what the old consumer rejected looks like a message that killed as many processes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v4_3_what_an_old_consumer_rejected_is_no_suspect() {
+    const REJECTED: u32 = 12;
+    let broker = common::rabbitmq(Version::V4_3).await;
+    let scene = Scene::new(&broker.url, "rejected", QueueType::Quorum).await;
+    let wait = format!("{}.wait", scene.queue);
+    let leads_to = |queue: &str| {
+        [("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text(queue))].to_vec()
+    };
+    let quorum = ("x-queue-type", text("quorum"));
+    scene
+        .declare_raw(
+            &wait,
+            &[leads_to(&scene.queue), vec![("x-message-ttl", AMQPValue::LongInt(20))]].concat(),
+        )
+        .await;
+    scene.declare_raw(&scene.queue, &[leads_to(&wait), vec![quorum]].concat()).await;
+    let properties = BasicProperties::default().with_message_id("moved".into());
+    scene.publish_raw(&scene.queue, b"moved", properties).await;
+    let channel = scene.channel().await;
+    for _ in 0..REJECTED {
+        eventually("it comes round", async || reject_one(&channel, &scene.queue).await).await;
+    }
+    let transport =
+        started(with_short_wait(&scene).topology(Topology::DeclareOwn), &scene, &needs(&[100], 10)).await;
+    let received = next(&transport).await;
+    let deaths = DeathHistory::read(received.delivery.message().headers());
+    assert!(deaths.delivery_count >= u64::from(REJECTED), "{deaths:?}");
+    assert_eq!(received.delivery.broker_delivery_count(), 1);
+    complete(&transport, received.receipt).await;
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100), wait], &[]).await;
+}
+
 /// Waits until the work queue knows of a new policy, which is later than the command ends: a message shows when.
 async fn until_dead_letters_go_to(scene: &Scene, queue: &str) {
     let channel = scene.channel().await;
