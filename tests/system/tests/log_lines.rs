@@ -65,7 +65,7 @@ async fn every_line_of_the_table_is_written_at_its_level() {
     for text in [
         "not settled: the message",
         "lost while it was handled",
-        "too large to be copied",
+        "not copied",
         "the message cannot be copied",
         "handed out before",
         "handled alone",

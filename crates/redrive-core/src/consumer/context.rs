@@ -12,6 +12,7 @@ use super::in_flight::InFlight;
 use super::in_flight_log::InFlightLog;
 use super::losses::Losses;
 use super::readiness::Readiness;
+use super::refusals::Copies;
 use super::report::Counters;
 use super::settled_cache::SettledCache;
 use super::signal_state::SignalState;
@@ -50,6 +51,8 @@ pub(crate) struct Context<T: Transport> {
     /// Number of deliveries that stay in flight after their handlers are done.
     pub(crate) on_hold: GuardedCount,
     pub(super) readiness: Readiness,
+    /// The copies that were stored, and those that are refused.
+    pub(super) copies: Copies,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
     health: watch::Sender<HealthState>,
@@ -87,6 +90,7 @@ impl<T: Transport> Context<T> {
             held: Notify::new(),
             on_hold: GuardedCount::new(),
             readiness: Readiness::default(),
+            copies: Copies::new(),
             over: watch::Sender::new(false),
             health,
             stacks: Mutex::new(vec![service]),

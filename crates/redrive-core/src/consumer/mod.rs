@@ -18,6 +18,7 @@ mod memory;
 mod observe;
 mod preflight;
 mod readiness;
+mod refusals;
 mod report;
 mod run;
 mod runner;

@@ -11,12 +11,13 @@ use tracing::Instrument;
 use super::context::Context;
 use super::guarded_count::Guard;
 use super::in_flight::InFlight;
+use super::refusals::{Consequence, Refusals, is_unclear};
 use super::settled_cache::SettledCache;
 use super::{Event, backoff, telemetry};
 use crate::delivery::Delivery;
 use crate::message::Message;
 use crate::settlement::Settlement;
-use crate::transport::{ReceiptOf, Receiver, SettleError, Transport, TransportError, TransportErrorKind};
+use crate::transport::{ReceiptOf, Receiver, SettleError, Transport, TransportErrorKind};
 
 /// Result of carrying out a settlement.
 #[derive(Debug)]
@@ -63,6 +64,7 @@ impl<T: Transport> Context<T> {
         let since = Instant::now();
         let (mut trouble, mut on_hold) = (None, None);
         let (mut recovered, mut last_kind) = (None, None);
+        let (mut refusals, mut refused) = (Refusals::default(), None);
         for tries in 1_u32.. {
             let SettleError { error, receipt: held, copy_stored } = failed;
             self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
@@ -74,7 +76,14 @@ impl<T: Transport> Context<T> {
                 }
                 return Ended::Lost;
             };
-            if let Some(instead) = self.instead(&error, &settlement) {
+            let place = self.copies.of(&settlement);
+            let judged = refusals.judge(&error, tries, place.others(refused.is_some()));
+            // Counted as long as it is not known that others are stored.
+            refused = match is_unclear(&error) && !refusals.is_alone() {
+                true => refused.or_else(|| Some(place.refused.begin())),
+                false => None,
+            };
+            if let Some(instead) = self.instead(judged, &settlement) {
                 self.cannot_copy(delivery, in_flight, &error);
                 settlement = instead;
             } else {
@@ -96,13 +105,13 @@ impl<T: Transport> Context<T> {
                     }
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
-                } else if error.kind() == TransportErrorKind::TooLarge {
-                    // This message itself is the cause, and waiting does not cure it: other messages must not wait for it, even
-                    // if it was handled alone, or had another error before. Its handler is done.
+                } else if judged != Consequence::Pause {
+                    // This message itself is the cause, or may be: other messages must not wait for it, even if it was handled alone,
+                    // or had another error before. Its handler is done.
                     trouble = None;
                     on_hold.get_or_insert_with(|| self.hold(in_flight));
                     if is_new {
-                        tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
+                        tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "not copied: the message stays in flight, and takes one place of the concurrency; the others go on");
                     }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
@@ -193,8 +202,8 @@ impl<T: Transport> Context<T> {
     }
 
     /// Returns the settlement for a message that can never be copied: the broker itself can still move it.
-    fn instead(&self, error: &TransportError, settlement: &Settlement) -> Option<Settlement> {
-        let hopeless = error.kind() == TransportErrorKind::TooLarge && settlement.stores_copy();
+    fn instead(&self, judged: Consequence, settlement: &Settlement) -> Option<Settlement> {
+        let hopeless = judged == Consequence::NeverCopied && settlement.stores_copy();
         (hopeless && self.signals.facts().dead_letter.is_possible()).then_some(Settlement::NativeDeadLetter)
     }
 
@@ -225,6 +234,9 @@ impl<T: Transport> Context<T> {
     }
 
     fn after(&self, in_flight: &mut InFlight, settlement: &Settlement) {
+        if settlement.stores_copy() {
+            self.copies.of(settlement).note_stored();
+        }
         let done = match settlement {
             Settlement::Complete | Settlement::Shelve { .. } => true,
             // If a crash of the broker can lose the copy, the redelivered original is the only one left.

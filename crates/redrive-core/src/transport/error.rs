@@ -36,6 +36,8 @@ pub struct TransportError {
     kind: TransportErrorKind,
     /// True if no copy was stored, although the kind leaves that open.
     not_stored: bool,
+    /// True if the reason may lie in this one message.
+    unclear: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -44,7 +46,7 @@ impl TransportError {
     /// Creates an error of this kind; `message` says what was tried, on what, and what to do next.
     #[must_use]
     pub fn new(kind: TransportErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, not_stored: false, message: message.into(), source: None }
+        Self { kind, not_stored: false, unclear: false, message: message.into(), source: None }
     }
 
     /// Creates the error for a transport that is opened a second time: it has one receiver.
@@ -82,6 +84,20 @@ impl TransportError {
         self
     }
 
+    /// Notes that the broker refused this copy, and that its answer does not tell whether it would refuse others: the reason may lie
+    /// in this message alone. The consumer then takes other messages before it judges, and an operator's run goes on.
+    #[must_use]
+    pub fn unclear(mut self) -> Self {
+        self.unclear = true;
+        self
+    }
+
+    /// Returns true if the broker refused this copy, and may store others; see [`unclear`](Self::unclear).
+    #[must_use]
+    pub fn is_unclear(&self) -> bool {
+        self.unclear
+    }
+
     /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> TransportErrorKind {
@@ -92,8 +108,8 @@ impl TransportError {
     /// [`NotStored`](TransportErrorKind::NotStored) may be a confirmation that did not come in time.
     #[must_use]
     pub fn is_certainly_not_stored(&self) -> bool {
-        use TransportErrorKind::{Full, TooLarge, Unsupported};
-        self.not_stored || matches!(self.kind, Full | TooLarge | Unsupported)
+        use TransportErrorKind::{Full, Refused, TooLarge, Unsupported};
+        self.not_stored || matches!(self.kind, Full | Refused | TooLarge | Unsupported)
     }
 }
 
@@ -139,6 +155,8 @@ pub enum TransportErrorKind {
     Full,
     /// The copy can never be stored: it is too large for the broker.
     TooLarge,
+    /// The copy can never be stored: the broker refuses something in it, such as a property. Others are stored.
+    Refused,
     /// The delivery is no longer in flight; it is redelivered.
     Lost,
     /// The entry of a shelf that the handle names no longer exists.
@@ -199,9 +217,10 @@ mod tests {
     #[test]
     fn a_copy_whose_confirmation_did_not_come_may_be_stored() {
         use TransportErrorKind::{Closed, Full, Locked, Lost, NotStored, Other, TooLarge};
-        use TransportErrorKind::{Unreachable, Unsupported};
+        use TransportErrorKind::{Refused, Unreachable, Unsupported};
         let error = |kind| TransportError::new(kind, "text");
-        assert!([Full, TooLarge, Unsupported].into_iter().all(|kind| error(kind).is_certainly_not_stored()));
+        let certain = [Full, Refused, TooLarge, Unsupported];
+        assert!(certain.into_iter().all(|kind| error(kind).is_certainly_not_stored()));
         let open = [Closed, Locked, Lost, NotStored, Other, Unreachable];
         assert!(!open.into_iter().any(|kind| error(kind).is_certainly_not_stored()));
         assert!(error(NotStored).certainly_not_stored().is_certainly_not_stored());

@@ -268,7 +268,7 @@ impl From<ErrorJson> for TransportError {
 }
 
 /// The kinds of errors by their names. One that has no name is `other`.
-const KINDS: [(TransportErrorKind, &str); 11] = [
+const KINDS: [(TransportErrorKind, &str); 12] = [
     (TransportErrorKind::Unreachable, "unreachable"),
     (TransportErrorKind::Unauthorized, "unauthorized"),
     (TransportErrorKind::Topology, "topology"),
@@ -276,6 +276,7 @@ const KINDS: [(TransportErrorKind, &str); 11] = [
     (TransportErrorKind::NotStored, "not-stored"),
     (TransportErrorKind::Full, "full"),
     (TransportErrorKind::TooLarge, "too-large"),
+    (TransportErrorKind::Refused, "refused"),
     (TransportErrorKind::Lost, "lost"),
     (TransportErrorKind::NotFound, "not-found"),
     (TransportErrorKind::Locked, "locked"),

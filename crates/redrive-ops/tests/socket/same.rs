@@ -23,7 +23,7 @@ fn failed(kind: TransportErrorKind) -> TransportError {
     TransportError::new(kind, format!("it is {kind:?}"))
 }
 
-const KINDS: [TransportErrorKind; 11] = [
+const KINDS: [TransportErrorKind; 12] = [
     TransportErrorKind::Unreachable,
     TransportErrorKind::Unauthorized,
     TransportErrorKind::Topology,
@@ -31,6 +31,7 @@ const KINDS: [TransportErrorKind; 11] = [
     TransportErrorKind::NotStored,
     TransportErrorKind::Full,
     TransportErrorKind::TooLarge,
+    TransportErrorKind::Refused,
     TransportErrorKind::Lost,
     TransportErrorKind::NotFound,
     TransportErrorKind::Closed,

@@ -99,6 +99,43 @@ async fn a_message_that_is_too_large_to_be_copied_is_moved_by_the_broker_itself(
     assert_eq!(header(&shelf[0], header_names::ATTEMPT), "", "without its history");
 }
 
+/// The broker refuses what is in one message.
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_content_is_refused_is_moved_by_the_broker_itself() {
+    let (broker, transport) = memory_with(["a", "b", "c"].map(|id| Message::new("fails").with_id(id)));
+    let faulty = Faulty::new(transport).on_settle(|attempted| match attempted.delivery.id() {
+        "b" if attempted.settlement.stores_copy() => Fault::Refused(TransportErrorKind::Refused),
+        _ => Fault::None,
+    });
+    let (report, _, names, _) = run(faulty, 5).await;
+    assert_eq!((report.dead_lettered, report.retried), (3, 2), "{names:?}");
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    let attempts = shelf.iter().map(|shelved| header(shelved, header_names::ATTEMPT));
+    assert_eq!(attempts.collect::<Vec<_>>(), ["", "2", "2"], "b first, without its history");
+}
+
+/// Whether a refusal concerns the message or all is seen by the next ones.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_alone_is_refused_for_an_unknown_reason_stops_no_others() {
+    let messages = (0..40).map(|number| Message::new("fails").with_id(format!("m{number}")));
+    let (broker, transport) = memory_with(messages);
+    let faulty = Faulty::new(transport).on_settle(|attempted| match attempted.delivery.id() {
+        "m1" | "m2" if attempted.settlement.stores_copy() => Fault::Refused(TransportErrorKind::Unsupported),
+        _ => Fault::None,
+    });
+    let (runs, diary) = (Runs::default(), Diary::new());
+    let runner = Consumer::new(faulty)
+        .concurrency(4)
+        .with_dead_letter_backoff([secs(1)])
+        .observer(diary.observer())
+        .handler_with(runs.clone(), handle);
+    // 38 retries and as many dead letters.
+    runner.run_until(diary.settled(76)).await.unwrap();
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert!(shelf.len() >= 38, "{}", shelf.len());
+    assert_eq!(broker.depth(QUEUE) + shelf.len(), 40, "none is lost");
+}
+
 /// Its headers alone exceed the limit: no copy is tried.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_copied_is_told_as_dead_lettered_and_not_as_retried() {
