@@ -4,9 +4,18 @@ use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
 use redrive_core::{BoxError, Shelf, TransportError, TransportErrorKind, redact};
 
+/// The frame size below which newer versions of RabbitMQ end a connection, without a reason. Older ones accept 4096.
+const LEAST_FRAME_MAX: u32 = 8192;
+
 /// Error for a connection that failed. `shown` is the address without its password; `provided` is true when a provider gave the
-/// credentials.
-pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) -> TransportError {
+/// credentials. `frame_max` is the frame size that the URL asks for.
+pub(crate) fn connecting(
+    shown: &str,
+    user: &str,
+    provided: bool,
+    frame_max: Option<u32>,
+    error: Error,
+) -> TransportError {
     let where_from = if provided {
         "what the credentials provider answers"
     } else {
@@ -31,12 +40,22 @@ pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) 
                 "RabbitMQ at {shown} refuses the virtual host ({text}): check the URL's path and the user's rights"
             ),
         ),
-        _ => (
-            TransportErrorKind::Unreachable,
-            format!(
-                "cannot connect to RabbitMQ at {shown}: {error}; is it running, and is the address right?"
+        refused => match frame_max.filter(|bytes| (1..LEAST_FRAME_MAX).contains(bytes)) {
+            Some(bytes) => {
+                let said = refused.map_or_else(|| error.to_string(), |(_, text)| text);
+                let message = format!(
+                    "RabbitMQ at {shown} ended the connection ({said}): the URL asks for frame_max={bytes}, and RabbitMQ 4 takes \
+                     {LEAST_FRAME_MAX} at least; remove `frame_max` from the URL, or raise it"
+                );
+                (TransportErrorKind::Unreachable, message)
+            }
+            None => (
+                TransportErrorKind::Unreachable,
+                format!(
+                    "cannot connect to RabbitMQ at {shown}: {error}; is it running, and is the address right?"
+                ),
             ),
-        ),
+        },
     };
     TransportError::new(kind, message).with_source(error)
 }
@@ -357,6 +376,21 @@ pub(crate) fn consuming(queue: &str, error: Error) -> TransportError {
 mod tests {
     use super::*;
     use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+
+    #[test]
+    fn a_frame_size_that_rabbitmq_does_not_take_is_named() {
+        let aborted = || Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionAborted));
+        let said =
+            |frame_max| connecting("amqp://host:5672", "guest", false, frame_max, aborted()).to_string();
+        for small in [1, 4096, 8191] {
+            assert!(
+                said(Some(small)).contains(&format!("frame_max={small}, and RabbitMQ 4 takes 8192 at least"))
+            );
+        }
+        for other in [None, Some(0), Some(8192)] {
+            assert!(said(other).contains("is it running"), "{other:?}");
+        }
+    }
 
     #[test]
     fn what_a_provider_says_is_told_without_its_secrets() {

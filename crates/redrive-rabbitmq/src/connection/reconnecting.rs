@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::tcp::OwnedTLSConfig;
+use lapin::uri::SASLMechanism;
 use lapin::{ConnectionProperties, Event};
 use redrive_core::TransportError;
 use redrive_transport::{Connect, Reconnecting};
@@ -73,9 +74,16 @@ impl ReconnectingConnection {
         // The protocol counts in seconds, and zero would switch the heartbeat off.
         let heartbeat = options.heartbeat.as_secs().clamp(1, u64::from(u16::MAX));
         for address in addresses.as_mut_slice() {
-            address.uri_mut().query.heartbeat.get_or_insert(u16::try_from(heartbeat).unwrap_or(u16::MAX));
+            let asked = &mut address.uri_mut().query.heartbeat;
+            if *asked == Some(0) {
+                warn!(
+                    "heartbeat=0 in the URL of RabbitMQ: ignored, because a dead connection would not be noticed"
+                );
+            }
+            *asked =
+                asked.filter(|&seconds| seconds > 0).or(Some(u16::try_from(heartbeat).unwrap_or(u16::MAX)));
         }
-        let user = addresses.as_slice().first().map(Address::user).unwrap_or_default();
+        let user = addresses.as_slice().first().map(authenticated).unwrap_or_default();
         Self(Reconnecting::new(Connector {
             role,
             next: AtomicUsize::new(0),
@@ -169,7 +177,8 @@ impl Connector {
         let shown = address.shown();
         let (address, credentials) = self.signed(address).await?;
         let user = address.user();
-        let connecting = |error| error::connecting(&shown, user, credentials.is_some(), error);
+        let frame_max = address.uri().query.frame_max;
+        let connecting = |error| error::connecting(&shown, user, credentials.is_some(), frame_max, error);
         let properties = ConnectionProperties::default()
             .with_connection_name(self.name.as_str().into())
             .with_client_property("product".into(), "redrive".into())
@@ -182,7 +191,7 @@ impl Connector {
             connection = %self.name, broker = %shown, epoch, tls = address.is_encrypted(),
             version = version.map(tracing::field::display), "connected to RabbitMQ"
         );
-        *self.user.write().unwrap_or_else(PoisonError::into_inner) = user.into();
+        *self.user.write().unwrap_or_else(PoisonError::into_inner) = authenticated(&address).into();
         let refused = Arc::new(Notify::new());
         self.watch(&opened.connection, Arc::clone(&refused));
         self.recoveries.send_modify(|times| *times += 1);
@@ -240,6 +249,14 @@ impl Connector {
     }
 }
 
+/// Returns the user as whom the broker knows a connection to this address; empty if only the broker knows it, from a certificate.
+fn authenticated(address: &Address) -> &str {
+    match address.uri().query.auth_mechanism {
+        Some(SASLMechanism::External) => "",
+        _ => address.user(),
+    }
+}
+
 /// Without the TLS key, which the configuration would show.
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -264,6 +281,32 @@ mod tests {
         let shown = format!("{:?}", ReconnectingConnection::new(Role::Consuming, &options, address));
         let key = format!("{:?}", b"s3cret-key");
         assert!(!shown.contains("s3cret") && !shown.contains(key.trim_matches(['[', ']'])), "{shown}");
+    }
+
+    #[test]
+    fn a_url_does_not_switch_the_heartbeat_off() {
+        let heartbeat = |url: &str| {
+            let options = ConnectionOptions::default().heartbeat(Duration::from_secs(7));
+            let connection = ReconnectingConnection::new(
+                Role::Consuming,
+                &options,
+                Address::parse(url, |_| None).unwrap(),
+            );
+            connection.0.connector().addresses.as_slice()[0].uri().query.heartbeat
+        };
+        assert_eq!(heartbeat("amqp://host"), Some(7));
+        assert_eq!(heartbeat("amqp://host?heartbeat=0"), Some(7));
+        assert_eq!(heartbeat("amqp://host?heartbeat=3"), Some(3));
+    }
+
+    #[test]
+    fn the_user_of_a_certificate_is_not_known() {
+        let user = |url: &str| {
+            let address = Address::parse(url, |_| None).unwrap();
+            ReconnectingConnection::new(Role::Publishing, &ConnectionOptions::default(), address).user()
+        };
+        assert_eq!(&*user("amqps://alice:s3cret@host"), "alice");
+        assert_eq!(&*user("amqps://alice@host?auth_mechanism=external"), "");
     }
 
     /// Checks that no task of this runtime is left after a connection failed five times.

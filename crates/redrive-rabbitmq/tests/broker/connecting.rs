@@ -54,6 +54,16 @@ async fn another_address_takes_over(scene: Scene) {
     scene.tidy_up(&needs).await;
 }
 
+/// RabbitMQ ends the connection without a word.
+#[tokio::test]
+async fn v4_3_a_frame_size_that_it_does_not_take_is_named() {
+    let broker = common::rabbitmq(Version::V4_3).await;
+    let url = broker.url.replace("frame_max=131072", "frame_max=4096");
+    assert!(url.contains("frame_max=4096"), "{url}");
+    let refused = RabbitMq::connect(&url, "orders").await.expect_err("it is too small").to_string();
+    assert!(refused.contains("frame_max=4096") && refused.contains("8192 at least"), "{refused}");
+}
+
 /// What a vault is to a service: it knows the password of now, and counts how often it was asked.
 #[derive(Clone)]
 struct Vault {
