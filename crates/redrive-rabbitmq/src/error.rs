@@ -91,6 +91,12 @@ pub(crate) fn no_answer(shown: &str, within: std::time::Duration) -> TransportEr
 /// Error for a queue that could not be declared.
 pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
+        Some((406, text)) if text.contains("is reached") => (
+            TransportErrorKind::Topology,
+            format!(
+                "RabbitMQ declares no further queue: {text}. Delete queues that nobody needs, or raise the limit"
+            ),
+        ),
         Some((406, text)) => (
             TransportErrorKind::Topology,
             format!(
@@ -219,23 +225,10 @@ pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
     TransportError::new(kind, message).with_source(error)
 }
 
-/// Error for a copy that was not stored because the channel or the connection ended. Only a channel error is attributed to the
-/// copy published on that channel; a connection error, such as a frame error, is attributed to no copy. (Headers that do not fit
-/// a frame are refused before they are sent.)
-pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
-    let (kind, message) = match refusal(&error) {
-        Some((406, text)) if text.contains("larger than") => {
-            (TransportErrorKind::TooLarge, format!("RabbitMQ does not take the copy for `{target}`: {text}"))
-        }
-        Some((_, text)) => {
-            (TransportErrorKind::NotStored, format!("RabbitMQ does not take the copy for `{target}`: {text}"))
-        }
-        None => (
-            TransportErrorKind::NotStored,
-            format!("it is not known whether the copy for `{target}` was stored: {error}"),
-        ),
-    };
-    TransportError::new(kind, message).with_source(error)
+/// Error for a channel that could not be prepared for publishing: nothing was sent on it.
+pub(crate) fn no_channel_to_publish(error: Error) -> TransportError {
+    let message = format!("RabbitMQ opens no channel to publish on: {error}");
+    TransportError::new(TransportErrorKind::NotStored, message).with_source(error).certainly_not_stored()
 }
 
 /// Error for a message whose headers were read only in part: a copy would lose the others.
@@ -278,7 +271,8 @@ pub(crate) fn dies_with_the_process(queue: &str, limit: i64) -> TransportError {
 
 /// Returns true when a copy was not stored because of its own content; other copies may still be stored.
 pub(crate) fn is_about_one_message(error: &TransportError) -> bool {
-    matches!(error.kind(), TransportErrorKind::TooLarge | TransportErrorKind::Unsupported)
+    use TransportErrorKind::{Refused, TooLarge, Unsupported};
+    matches!(error.kind(), Refused | TooLarge | Unsupported)
 }
 
 /// Returns true when a queue or an exchange does not exist.
@@ -418,23 +412,6 @@ mod tests {
             for asked in [declaring, verifying, consuming] {
                 assert_eq!(asked("orders", error.clone()).kind(), kind, "{error}");
             }
-        }
-    }
-
-    /// Too large is a permanent rejection; a connection error may have been caused by any operation on that connection.
-    #[test]
-    fn no_copy_is_too_large_because_the_connection_ended() {
-        let said = |kind: AMQPErrorKind, text: &str| {
-            Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, text.into())))
-        };
-        let body = "PRECONDITION_FAILED - message size 20 is larger than configured max size 10";
-        for (error, kind) in [
-            (said(AMQPSoftError::PRECONDITIONFAILED.into(), body), TransportErrorKind::TooLarge),
-            (said(AMQPHardError::FRAMEERROR.into(), "FRAME_ERROR"), TransportErrorKind::NotStored),
-            (said(AMQPHardError::FRAMEERROR.into(), body), TransportErrorKind::NotStored),
-            (said(AMQPHardError::INTERNALERROR.into(), "timeout"), TransportErrorKind::NotStored),
-        ] {
-            assert_eq!(publishing("orders", error.clone()).kind(), kind, "{error}");
         }
     }
 

@@ -389,6 +389,7 @@ mod emulator {
     mod modes;
     mod preflight;
     mod publishing;
+    mod refused;
     mod sharing;
     mod shelves;
     mod starting;

@@ -147,7 +147,7 @@ impl ChannelPool {
         })?;
         with_timeout(&channel, channel.confirm_select(ConfirmSelectOptions::default()))
             .await
-            .map_err(|error| error::publishing("a channel to publish on", error))?;
+            .map_err(error::no_channel_to_publish)?;
         let own = connection.own(&channel).map(CopyChannel::new);
         Ok(PooledChannel { channel, own, epoch: connection.epoch, opened: Instant::now() })
     }

@@ -208,7 +208,7 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
 
 fn not_carried(value: &Value) -> TransportError {
     let message = format!("RabbitMQ cannot carry the header value {value:?}");
-    TransportError::new(TransportErrorKind::Unsupported, message)
+    TransportError::new(TransportErrorKind::Refused, message)
 }
 
 /// Converts a text of at most 255 bytes.

@@ -5,6 +5,7 @@
 //! | [`publisher`] | the publishers of a transport, with their delays |
 //! | [`store`] | stores a message in a queue, which it declares if it is missing |
 //! | [`pool`] | publishes messages in batches |
+//! | [`refusal`] | decides what a refusal says about other messages |
 //! | [`batch`] | publishes one batch, and reads the answers |
 //! | [`frames`] | writes a batch as frames |
 
@@ -12,8 +13,10 @@ mod batch;
 mod frames;
 mod pool;
 mod publisher;
+mod refusal;
 mod store;
 
 pub(crate) use pool::{Caller, PublishPool};
 pub(crate) use publisher::RoutePublisher;
+pub(crate) use refusal::RefusedInTurn;
 pub(crate) use store::CopyStore;

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::batch::Batch;
+use super::refusal;
 use crate::connection::{ChannelPool, ReconnectingConnection, blocked_by_the_broker, within_unblocked};
 use crate::convert::{self, Form};
 use crate::delay::MAX_WAIT;
@@ -155,16 +156,17 @@ impl Shared {
             return;
         }
         let Err((jobs, ended)) = self.publish(route, jobs).await else { return };
-        // One of the messages made the broker close the channel, and the broker does not say which. Publishes them one by one, for
-        // separate answers; those that were stored already are stored twice.
-        if jobs.len() > 1 && is_about_one_message(&ended) {
+        // One of the messages may have made the broker close the channel, and the broker does not say which. Publishes them one by one,
+        // for separate answers; those that were stored already are stored twice.
+        if jobs.len() > 1 && refusal::concerns_whom(&ended).may_spare_others() {
             for job in jobs {
                 if let Err((jobs, ended)) = self.publish(route, vec![job]).await {
-                    give_up(jobs, &error::publishing(&route.to_string(), ended));
+                    give_up(jobs, &refusal::publishing(&route.to_string(), true, ended));
                 }
             }
         } else {
-            give_up(jobs, &error::publishing(&route.to_string(), ended));
+            let alone = jobs.len() == 1;
+            give_up(jobs, &refusal::publishing(&route.to_string(), alone, ended));
         }
     }
 
@@ -276,12 +278,6 @@ fn fitting(jobs: Vec<Job>, frame_max: u32, batch: &mut Batch<'_>) -> Vec<Job> {
         }
     }
     fit
-}
-
-/// Returns true if the broker closed the channel because of one message: others may be stored. The end of a connection is not
-/// caused by a single message.
-fn is_about_one_message(error: &lapin::Error) -> bool {
-    error::refusal(error).is_some_and(|(code, _)| code == 406)
 }
 
 /// Checks an expiration that RabbitMQ would close the channel over: messages beside it would be stored twice.

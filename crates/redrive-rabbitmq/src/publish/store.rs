@@ -145,10 +145,14 @@ pub(super) fn stored(answer: Answer, route: &Route) -> Result<(), TransportError
     let target = route.target();
     let (kind, message) = match answer {
         Answer::Stored => return Ok(()),
-        Answer::Returned(text) => (
-            TransportErrorKind::NotStored,
-            format!("the message was not stored: `{target}` leads to no queue ({text}); declare the queue"),
-        ),
+        Answer::Returned(text) => {
+            let message = format!(
+                "the message was not stored: `{target}` leads to no queue ({text}); declare the queue"
+            );
+            let returned = TransportError::new(TransportErrorKind::NotStored, message);
+            // Through an exchange, other routing keys may lead somewhere.
+            return Err(if route.exchange.is_empty() { returned } else { returned.unclear() });
+        }
         Answer::Refused => (
             TransportErrorKind::Full,
             format!(

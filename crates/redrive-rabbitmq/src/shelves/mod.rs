@@ -37,7 +37,7 @@ use tokio::sync::Mutex;
 use crate::connection::uninterrupted;
 use crate::convert::Form;
 use crate::error;
-use crate::publish::Caller;
+use crate::publish::{Caller, RefusedInTurn};
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 use crate::topology::{self, Route};
@@ -71,11 +71,14 @@ pub struct RabbitMqShelves {
     lease: Option<Arc<ShelfLease>>,
     /// What reading does to the messages of queues that were asked about.
     read_effects: Arc<Mutex<HashMap<String, ReadEffect>>>,
+    /// Copies that were refused one after the other.
+    refused: Arc<RefusedInTurn>,
 }
 
 impl RabbitMqShelves {
     pub(crate) fn new(shared: Arc<Shared>, taken: Arc<TakenNumbers>) -> Self {
-        Self { shared, taken, reports: None, lease: None, read_effects: Arc::default() }
+        let (read_effects, refused) = (Arc::default(), Arc::default());
+        Self { shared, taken, reports: None, lease: None, read_effects, refused }
     }
 
     async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {

@@ -146,6 +146,9 @@ impl RabbitMqShelves {
             if stored.is_err() {
                 scan.keep(&found);
             }
+            if stored.is_ok() {
+                self.refused.note_stored();
+            }
             let done = match stored {
                 Ok(stored) => scan.remove(&found).await.map(|()| stored),
                 Err(error) => Err(error),
@@ -156,7 +159,11 @@ impl RabbitMqShelves {
                     worked.replaced = replaced;
                     (EntryOutcome::Done, None)
                 }
-                Err(error) if is_about_this_entry(&error) => (EntryOutcome::Failed(error), None),
+                Err(error)
+                    if error.kind() == TransportErrorKind::Full || self.refused.may_spare_others(&error) =>
+                {
+                    (EntryOutcome::Failed(error), None)
+                }
                 Err(error) => (EntryOutcome::Failed(error.clone()), Some(error)),
             };
             let Shelved { handle, message, .. } = found.shelved;
@@ -221,11 +228,6 @@ impl RabbitMqShelves {
             _ => Err(entry.not_found()),
         }
     }
-}
-
-/// Returns true if other messages may be stored nevertheless.
-fn is_about_this_entry(error: &TransportError) -> bool {
-    error::is_about_one_message(error) || error.kind() == TransportErrorKind::Full
 }
 
 impl RabbitMqShelves {

@@ -19,7 +19,7 @@ use crate::convert::{self, Form, short};
 use crate::delay::{Delay, DelayStrategy};
 use crate::error;
 use crate::options::Options;
-use crate::publish::Caller;
+use crate::publish::{Caller, RefusedInTurn};
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -186,6 +186,7 @@ impl Transfer {
     ) -> Result<(), TransportError> {
         // Held until the end: otherwise they would be redelivered.
         let mut held = Vec::new();
+        let refused = RefusedInTurn::default();
         loop {
             let began = tokio::time::Instant::now();
             let batch = self.batch(channel, source).await?;
@@ -198,11 +199,12 @@ impl Transfer {
             for moved in join_all(moving).await {
                 match moved {
                     Ok(remaining) => {
+                        refused.note_stored();
                         transferred.messages += 1;
                         transferred.waiting_again += u64::from(matches!(remaining, Remaining::AllOfIt(_)));
                         *transferred.queues.entry(source.name.clone()).or_default() += 1;
                     }
-                    Err(NotMoved { error, message, receipt }) if error::is_about_one_message(&error) => {
+                    Err(NotMoved { error, message, receipt }) if refused.may_spare_others(&error) => {
                         stayed.note(&message, &error);
                         held.push(receipt);
                     }

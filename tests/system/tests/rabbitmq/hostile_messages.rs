@@ -154,6 +154,7 @@ async fn what_cannot_be_carried_is_refused_without_harm_to_its_neighbours(on: Co
     for number in [f64::NAN, f64::INFINITY] {
         let headers = Message::new(GOOD_BODY).with_header("number", number);
         let refused = refused_among(&transport, headers, neighbours()).await;
+        assert_eq!(refused.kind(), TransportErrorKind::Refused);
         says_all(&refused, &["cannot carry the header value F64"]);
     }
     let mut published = 60;
