@@ -203,7 +203,9 @@ fn read_copy_number(headers: &Headers) -> u32 {
 /// Writes on a copy how much of its wait remains after its hop.
 pub(crate) fn write_wait_left(headers: &mut Headers, left: Duration) {
     let copy_number = read_copy_number(headers);
-    headers.insert_own(names::WAIT_LEFT, format!("{copy_number}:{}", left.as_millis()));
+    // Rounded up: the message must not be handled early.
+    let millis = left.as_nanos().div_ceil(1_000_000);
+    headers.insert_own(names::WAIT_LEFT, format!("{copy_number}:{millis}"));
 }
 
 /// Reads the remaining wait, if it was written on this copy. One written on another copy means nothing: a program that does not

@@ -275,6 +275,14 @@ pub(crate) fn is_about_one_message(error: &TransportError) -> bool {
     matches!(error.kind(), Refused | TooLarge | Unsupported)
 }
 
+/// Returns true when a copy was not stored because the broker refuses to declare its queue.
+pub(crate) fn is_not_declared(error: &TransportError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<TransportError>());
+    source.is_some_and(|source| {
+        matches!(source.kind(), TransportErrorKind::Topology | TransportErrorKind::Unauthorized)
+    })
+}
+
 /// Returns true when a queue or an exchange does not exist.
 pub(crate) fn is_missing(error: &TransportError) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());

@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::convert::max_header_bytes;
 use crate::delay::{DeadLetters, DelayStrategy, MAX_WAIT};
 use crate::options::Options;
-use crate::topology::{Plan, QueueType, Topology};
+use crate::topology::{Plan, QueueType, Route, Topology};
 
 /// Default delivery limit of a quorum queue from 4.0 on.
 const DEFAULT_DELIVERIES_FROM_4_0: u32 = 21;
@@ -49,6 +49,8 @@ pub(crate) struct ManagementFacts {
 #[derive(Clone, Debug)]
 pub(crate) struct ActiveNeeds {
     strategy: Arc<dyn DelayStrategy>,
+    /// The strategy with all its spare queues.
+    whole: Arc<dyn DelayStrategy>,
     prefetch: u16,
     /// False before the transport is opened: the waits of the retries are not known yet.
     known: bool,
@@ -61,6 +63,10 @@ struct Listener {
 }
 
 impl ActiveNeeds {
+    fn new(strategy: Arc<dyn DelayStrategy>, prefetch: u16, known: bool) -> Self {
+        Self { whole: Arc::clone(&strategy), strategy, prefetch, known }
+    }
+
     /// Returns how messages wait.
     pub(crate) fn strategy(&self) -> Arc<dyn DelayStrategy> {
         Arc::clone(&self.strategy)
@@ -69,8 +75,8 @@ impl ActiveNeeds {
 
 impl TransportFacts {
     pub(crate) fn new(options: Arc<Options>, plan: Arc<Plan>) -> Self {
-        let strategy = options.delay.strategy(&plan, &Needs::none(), &options.more_waits);
-        let active = RwLock::new(ActiveNeeds { strategy, prefetch: 0, known: false });
+        let strategy = options.delay.strategy_before_needs(&plan, &options.more_waits);
+        let active = RwLock::new(ActiveNeeds::new(strategy, 0, false));
         Self { options, plan, broker: Mutex::default(), active, listener: Mutex::default() }
     }
 
@@ -141,7 +147,7 @@ impl TransportFacts {
         let strategy = self.options.delay.strategy(&self.plan, needs, &self.options.more_waits);
         // RabbitMQ takes zero for no limit.
         let prefetch = u16::try_from(needs.prefetch.max(1)).unwrap_or(u16::MAX);
-        ActiveNeeds { strategy, prefetch, known: true }
+        ActiveNeeds::new(strategy, prefetch, true)
     }
 
     /// Serves these needs from now on. Returns the previous ones.
@@ -159,6 +165,23 @@ impl TransportFacts {
         self.active().strategy
     }
 
+    /// Uses a spare delay queue no more, until the next connection: the broker lets nobody declare it. Returns false if this route leads
+    /// to no spare queue.
+    pub(crate) fn leave_out(&self, route: &Route) -> bool {
+        {
+            let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+            // Another copy may have met it before.
+            if active.whole.spare(route).is_none() {
+                return false;
+            }
+            if let Some(strategy) = active.strategy.without(route) {
+                active.strategy = strategy;
+            }
+        }
+        self.send_changes();
+        true
+    }
+
     /// Returns the consumer's prefetch.
     pub(crate) fn prefetch(&self) -> u16 {
         self.active().prefetch
@@ -170,6 +193,8 @@ impl TransportFacts {
             let mut broker = self.broker();
             broker.version = connection.version;
             broker.frame_max = connection.frame_max();
+            let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+            active.strategy = Arc::clone(&active.whole);
         }
         self.send_changes();
     }

@@ -43,8 +43,8 @@ pub(crate) struct QueuePreparation {
     declaring: tokio::sync::Mutex<()>,
     /// How often they were prepared.
     preparations: AtomicU64,
-    /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it.
-    quorum_ready_at: Mutex<Option<Instant>>,
+    /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it: any, or the one that is named.
+    quorum_ready_at: Mutex<Vec<(Option<String>, Instant)>>,
 }
 
 /// When the queues are prepared.
@@ -288,15 +288,19 @@ impl QueuePreparation {
     /// Declares what is missing: a spare delay queue when it is first needed, or whatever was deleted. Before the transport is
     /// open, only the queue of this route: it is not known yet which delay queues will be needed.
     pub(crate) async fn declare_missing(&self, route: &Route) -> Result<(), TransportError> {
+        let strategy = self.facts.strategy();
+        let leads_to = |part: &Part| route.exchange.is_empty() && part.is_queue(&route.routing_key);
         if !self.facts.knows_needs() {
-            let leads_to = |part: &Part| route.exchange.is_empty() && part.is_queue(&route.routing_key);
-            let parts = match self.work_parts() {
-                work if work.last().is_some_and(leads_to) => work,
-                _ => self.plan.parts().into_iter().filter(leads_to).collect(),
+            let named = strategy.parts().into_iter().find(leads_to).or_else(|| strategy.spare(route));
+            let parts = match (named, self.work_parts()) {
+                // The queue that a message comes back to must exist before it waits.
+                (Some(named), work) => work.into_iter().chain([named]).collect(),
+                (None, work) if work.last().is_some_and(leads_to) => work,
+                (None, _) => self.plan.parts().into_iter().filter(leads_to).collect(),
             };
             return self.declare_parts(parts).await;
         }
-        if let Some(spare) = self.facts.strategy().spare(route) {
+        if let Some(spare) = strategy.spare(route) {
             info!(queue = route.target(), "declaring a delay queue for a wait that was not known before");
             return self.declare_parts(vec![spare]).await;
         }
@@ -327,14 +331,14 @@ impl QueuePreparation {
         info!(queue = %self.queue(), ?parts, "declaring a queue that a message was published to");
         let all: Vec<_> = parts.iter().collect();
         let declared = topology::declare_all(&connection.channel().await?, &all).await;
-        if all.iter().any(|part| part.is_quorum()) {
-            self.note_new_queue();
+        if !declared {
+            for part in &parts {
+                topology::prepare(&connection, part, Task::Declare).await?;
+            }
         }
-        if declared {
-            return Ok(());
-        }
-        for part in &parts {
-            self.prepare_part(&connection, part, Task::Declare).await?;
+        // Others need not wait for it.
+        for queue in parts.iter().filter(|part| part.is_quorum()).filter_map(Part::queue) {
+            self.note_new(Some(queue.name.clone()));
         }
         Ok(())
     }
@@ -353,15 +357,28 @@ impl QueuePreparation {
     }
 
     fn note_new_queue(&self) {
-        let wait = self.options.new_queue_wait;
-        info!(queue = %self.queue(), ?wait, "a quorum queue may be new: copies are stored after this wait");
-        let ready_at = Instant::now() + wait.min(LONGEST_WAIT);
-        *self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready_at);
+        self.note_new(None);
     }
 
-    /// Waits until no quorum queue is younger than [`Options::new_queue_wait`].
-    pub(crate) async fn wait_quorum_ready(&self) {
-        let ready_at = *self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Notes that a queue, or any, may be new.
+    fn note_new(&self, named: Option<String>) {
+        let wait = self.options.new_queue_wait;
+        let new_queue = named.as_deref().unwrap_or("any");
+        info!(queue = %self.queue(), new_queue, ?wait, "a quorum queue may be new: copies are stored after this wait");
+        let ready_at = Instant::now() + wait.min(LONGEST_WAIT);
+        let mut waits = self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.retain(|(of, until)| *of != named && *until > Instant::now());
+        waits.push((named, ready_at));
+    }
+
+    /// Waits until the target of this route is no quorum queue that is younger than [`Options::new_queue_wait`].
+    pub(crate) async fn wait_quorum_ready(&self, route: &Route) {
+        let ready_at = {
+            let waits = self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_this =
+                |of: &Option<String>| of.as_deref().is_none_or(|queue| *route == Route::queue(queue));
+            waits.iter().filter(|(of, _)| of_this(of)).map(|(_, until)| *until).max()
+        };
         if let Some(ready_at) = ready_at.filter(|&ready_at| ready_at > Instant::now()) {
             // Boxed: only the first seconds of a queue need it.
             Box::pin(tokio::time::sleep_until(ready_at)).await;

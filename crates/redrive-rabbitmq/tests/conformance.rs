@@ -290,9 +290,9 @@ impl Bench for Queue {
         let (mut queues, mut exchanges) =
             (vec![queue.clone(), self.dead_letters(), self.scene.parking()], vec![]);
         match self.delay {
-            Kind::Ladder => queues.extend([100, 250, 400, 60_000].map(|wait| self.scene.rung(wait))),
-            Kind::Native => {
-                queues.extend([50, 75, 113, 170, 255, 383, 575, 863].map(|wait| self.scene.rung(wait)));
+            Kind::Ladder | Kind::Native => {
+                let rungs = [50, 100, 200, 250, 400, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
+                queues.extend(rungs.map(|wait| self.scene.rung(wait)));
             }
             Kind::SingleQueue => {
                 queues.push(self.scene.dead_letters());

@@ -1,6 +1,7 @@
 //! Plans, from a decision, what the transport must do. Pure; the only place where redrive's headers are written.
 
 mod budget;
+mod hops;
 
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +18,7 @@ use crate::transport::{Facts, NativeDeadLetter};
 pub(crate) use budget::own_bytes;
 
 use budget::into_budget;
+use hops::{Split, most_late, split};
 
 /// Complete instruction for the transport about a delivery: nothing is left to decide.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +107,7 @@ impl Settlement {
                 copy.headers_mut().insert_own(names::SNOOZES, i64::from(snoozes));
                 // The handler came to an end: earlier deliveries are no sign of a message that kills its process.
                 copy.headers_mut().remove(names::HANDED_OUT);
-                reschedule(wait, copy, planning)
+                reschedule(wait, most_late(wait), copy, planning)
             }
             Disposition::Retry(wait, _) if stays_in_place(delivery, wait, planning) => {
                 Self::RetryInPlace { wait }
@@ -113,7 +115,7 @@ impl Settlement {
             Disposition::Retry(wait, ref failure) => {
                 let mut copy = failed_copy(delivery, failure, Some(wait), planning);
                 copy.headers_mut().remove(names::HANDED_OUT);
-                reschedule(wait, copy, planning)
+                reschedule(wait, most_late(wait), copy, planning)
             }
             // The transport is configured to let the broker dead-letter.
             Disposition::DeadLetter(_) if planning.facts.dead_letter == NativeDeadLetter::Preferred => {
@@ -129,15 +131,23 @@ impl Settlement {
     pub fn wait_on(delivery: &Delivery, planning: &Planning<'_>) -> Option<Self> {
         let history = delivery.history();
         let remaining = history.not_before?.duration_since(planning.now).ok()?;
-        // The time may come from another clock, or the clock may have been set since.
-        let remaining = history.wait_left.map_or(remaining, |left| left.min(remaining));
-        // A shorter rest is a difference between clocks, not another hop.
-        const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
         // Longer than any wait that the broker accepts: redrive did not write this time, and the message would circulate forever.
-        if planning.facts.delays.longest.is_some_and(|longest| remaining > longest) {
+        let least = history.wait_left.map_or(remaining, |left| left.min(remaining));
+        if planning.facts.delays.longest.is_some_and(|longest| least > longest) {
             return None;
         }
-        (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery, planning), planning))
+        // Without a remaining wait of its own, a short rest is a difference between clocks, not another hop.
+        const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
+        let (wait, most_late) = match history.wait_left {
+            None if remaining <= CLOCKS_DIFFER => return None,
+            None => (remaining, most_late(remaining)),
+            // Hops were put together for exactly this. The time may come from another clock, or the clock may have been set since.
+            Some(left) if remaining >= left - left / 50 => (left, Duration::ZERO),
+            // It lay in its queue for longer.
+            Some(_) => (remaining, most_late(remaining)),
+        };
+        let is_due = wait.is_zero();
+        (!is_due).then(|| reschedule(wait, most_late, next_copy(delivery, planning), planning))
     }
 
     /// Plans the rest of a wait, `remaining`, for a waiting message that is moved to another place. Only its due time changes: if
@@ -152,7 +162,7 @@ impl Settlement {
         for name in [names::NOT_BEFORE, names::WAIT_LEFT, names::DUE_AT] {
             copy.headers_mut().remove(name);
         }
-        reschedule(remaining, copy, planning)
+        reschedule(remaining, most_late(remaining), copy, planning)
     }
 
     /// Returns true if carrying it out stores a copy.
@@ -229,13 +239,19 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     if let Some(left) = delivery.history().wait_left {
         write_wait_left(copy.headers_mut(), left);
     }
-    if fits(&copy, planning) { reschedule(Duration::ZERO, copy, planning) } else { Settlement::Release }
+    if fits(&copy, planning) {
+        reschedule(Duration::ZERO, Duration::ZERO, copy, planning)
+    } else {
+        Settlement::Release
+    }
 }
 
-fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
+/// Plans a copy that waits, and ends later by `most_late` at most if hops can be put together for that.
+fn reschedule(wait: Duration, most_late: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
     // A handler or an error may ask for any wait; a due time beyond the longest one is taken for foreign when the copy arrives.
     let wait = planning.facts.delays.longest.map_or(wait, |longest| wait.min(longest));
-    let hop = planning.facts.delays.hop_durations.as_deref().map_or(wait, |hops| next_hop(wait, hops));
+    let hops = planning.facts.delays.hop_durations.as_deref();
+    let Split { first: hop, whole: wait } = split(wait, most_late, hops.unwrap_or_default());
     if !wait.is_zero() {
         let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
         if wait > hop {
@@ -249,18 +265,6 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
         return Settlement::NativeDeadLetter;
     }
     Settlement::Reschedule { wait: hop, copy }
-}
-
-/// Returns the first hop of a wait: the whole wait, if the next longer hop is at most twice as long; else as much of it as one
-/// hop can hold, so that even a long wait takes few hops.
-fn next_hop(wait: Duration, hops: &[Duration]) -> Duration {
-    let longer = hops.partition_point(|&hop| hop < wait);
-    match (longer.checked_sub(1).and_then(|shorter| hops.get(shorter)), hops.get(longer)) {
-        (_, Some(&enough)) if enough <= wait.saturating_mul(2) => wait,
-        (Some(&part), _) => part,
-        // The wait is shorter than the shortest hop, or there are no hops.
-        (None, _) => wait,
-    }
 }
 
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {

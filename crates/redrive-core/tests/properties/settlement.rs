@@ -175,10 +175,11 @@ proptest! {
         prop_assert!(hop <= wait);
         match hop < wait {
             true => {
-                // As much of it as one hop can hold.
                 prop_assert!(hops.contains(&hop));
-                prop_assert!(!hops.iter().any(|&other| hop < other && other <= wait));
                 let due = not_before.expect("the time it is due");
+                // Later by a tenth at most: then the last hop fits exactly.
+                let latest_due = now().checked_add(wait.saturating_add(wait / 10));
+                prop_assert!(due >= latest() || latest_due.is_none_or(|most| due <= most));
                 match now().checked_add(wait) {
                     // The latest time that can be written down is the end of the year 9999.
                     Some(asked) => prop_assert!(due + Duration::from_millis(1) > asked || due >= latest()),
@@ -188,9 +189,10 @@ proptest! {
             false => {
                 // In one hop, at most twice as long as asked for, unless no hop is shorter.
                 if let Some(&taken) = hops.iter().find(|&&other| other >= wait) {
-                    prop_assert!(taken <= wait.saturating_mul(2) || taken == hops[0], "{:?} {:?}", wait, hops);
+                    let shorter = hops.iter().copied().filter(|&other| other < wait).max();
+                    prop_assert!(taken <= wait.saturating_mul(2) || shorter.is_none_or(|part| taken <= part.saturating_mul(8)), "{:?} {:?}", wait, hops);
                 } else {
-                    prop_assert!(hops.is_empty());
+                    prop_assert!(hops.is_empty() || wait.is_zero());
                 }
                 prop_assert_eq!(not_before, None);
             }

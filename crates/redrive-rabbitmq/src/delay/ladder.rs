@@ -29,6 +29,16 @@ impl LadderStrategy {
         let routes = ladder.all().map(|rung| (rung, Route::queue(plan.names.rung(rung)))).collect();
         Self { plan: Arc::clone(plan), ladder, routes }
     }
+
+    /// Returns the same without a spare rung; `None` if the route leads to none.
+    pub(super) fn without_spare(&self, spare: &Route) -> Option<Self> {
+        let ladder = self.ladder.without(self.rung_of(spare)?)?;
+        Some(Self::with(&self.plan, ladder))
+    }
+
+    fn rung_of(&self, route: &Route) -> Option<Duration> {
+        self.routes.iter().find(|(_, onto)| onto == route).map(|(rung, _)| *rung)
+    }
 }
 
 impl DelayStrategy for LadderStrategy {
@@ -51,26 +61,64 @@ impl DelayStrategy for LadderStrategy {
     }
 
     fn spare(&self, route: &Route) -> Option<Part> {
-        let (rung, _) = self.routes.iter().find(|(_, onto)| onto == route)?;
-        self.ladder.spare.contains(rung).then(|| Part::Queue(self.plan.rung(*rung)))
+        let rung = self.rung_of(route)?;
+        self.ladder.spare.contains(&rung).then(|| Part::Queue(self.plan.rung(rung)))
+    }
+
+    fn without(&self, spare: &Route) -> Option<Arc<dyn DelayStrategy>> {
+        Some(Arc::new(self.without_spare(spare)?))
     }
 }
 
 /// The longest time to live that RabbitMQ accepts: ten years.
 pub(crate) const MAX_WAIT: Duration = Duration::from_millis(315_360_000_000);
 
-/// If there are more waits than this, waits that are close to each other share a queue.
+/// The most waits that have a queue of their own. If there are more, all are put together from [`FIXED`].
 const MOST_WAITS: usize = 24;
-/// Maximum difference of waits that share a queue: the queue's wait is at most this many percent longer.
-const SHARED_WITHIN_PERCENT: u128 = 25;
 
-/// The default ladder, if no waits are known: each rung is half as long again as the previous.
-const DEFAULT_SHORTEST: Duration = Duration::from_millis(50);
-const DEFAULT_LONGEST: Duration = Duration::from_secs(60);
+/// The waits that others are put together from, each with one or a few hops: late by a tenth at most. Where redrive declares queues,
+/// those that the policies do not name are declared when they are first needed.
+pub(crate) const FIXED: [Duration; 20] = [
+    millis(50),
+    millis(100),
+    millis(200),
+    millis(500),
+    secs(1),
+    secs(2),
+    secs(5),
+    secs(10),
+    secs(30),
+    secs(MINUTE),
+    secs(2 * MINUTE),
+    secs(5 * MINUTE),
+    secs(10 * MINUTE),
+    secs(30 * MINUTE),
+    secs(HOUR),
+    secs(2 * HOUR),
+    secs(6 * HOUR),
+    secs(12 * HOUR),
+    secs(24 * HOUR),
+    secs(7 * 24 * HOUR),
+];
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
 
-/// For waits that nobody named before the transport was opened (a snooze, or the minimum wait of an error); each queue is declared
-/// when it is first needed. Without them, a wait of an hour could take very many hops of the longest rung.
-const SPARE: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3600)];
+/// Maximum number of delay queues of one consumer, whatever waits are asked for.
+pub(crate) const MOST_QUEUES: usize = MOST_WAITS + FIXED.len();
+
+/// The longest wait with a queue from the start, if no waits are known.
+const DEFAULT_LONGEST: Duration = secs(MINUTE);
+
+/// A queue that is there is used for a wait that is shorter by this part, rather than one that is still to be declared.
+const LATE_BY: u32 = 10;
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
 
 /// The waits with a queue; each list shortest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,32 +130,27 @@ pub(crate) struct Ladder {
 }
 
 impl Ladder {
-    /// Creates a rung for each of these waits; the default ladder if there are none.
+    /// Creates a rung for each of these waits. If there are none, or too many, the fixed rungs between the shortest and the longest.
     pub(crate) fn for_waits(waits: impl IntoIterator<Item = Duration>) -> Self {
         let exact: BTreeSet<_> = waits.into_iter().filter(|wait| !wait.is_zero()).map(whole_millis).collect();
-        let exact: Vec<_> = exact.into_iter().collect();
-        let rungs = match exact.len() {
-            0 => default_rungs(),
-            1..=MOST_WAITS => exact,
-            _ => thinned(&exact),
+        let between =
+            |shortest, longest| FIXED.into_iter().filter(move |rung| (shortest..=longest).contains(rung));
+        let rungs = match (exact.first().copied(), exact.last().copied()) {
+            (Some(shortest), Some(longest)) if exact.len() > MOST_WAITS => {
+                let ends = [shortest, longest];
+                between(shortest, longest).chain(ends).collect::<BTreeSet<_>>().into_iter().collect()
+            }
+            (Some(_), Some(_)) => exact.into_iter().collect(),
+            _ => between(Duration::ZERO, DEFAULT_LONGEST).collect(),
         };
         Self { rungs, spare: Vec::new() }
     }
 
-    /// Adds spare rungs beyond the longest: for queues that may be declared at any time.
+    /// Adds the other fixed rungs: for queues that may be declared at any time.
     pub(crate) fn with_spare_rungs(mut self) -> Self {
-        let longest = self.rungs.last().copied().unwrap_or_default();
-        self.spare = SPARE.into_iter().filter(|&spare| spare > longest).collect();
+        self.spare = FIXED.into_iter().filter(|spare| !self.rungs.contains(spare)).collect();
+        debug_assert!(self.all().count() <= MOST_QUEUES);
         self
-    }
-
-    /// Creates the default ladder and the rungs beyond it, each declared on demand; the rungs for `waits` are declared when the
-    /// transport is opened.
-    pub(crate) fn on_demand(waits: impl IntoIterator<Item = Duration>) -> Self {
-        let rungs = Self::exactly(waits).rungs;
-        let spare =
-            default_rungs().into_iter().chain(SPARE.into_iter().filter(|&spare| spare > DEFAULT_LONGEST));
-        Self { spare: spare.filter(|spare| !rungs.contains(spare)).collect(), rungs }
     }
 
     /// Creates a rung for each of these waits, without a default.
@@ -116,10 +159,18 @@ impl Ladder {
         if waits.peek().is_some() { Self::for_waits(waits) } else { Self::default() }
     }
 
-    /// Returns the shortest rung that is not shorter than `wait`; `None` if all are.
+    /// Removes a spare rung, whose queue the broker does not let redrive declare. Returns `None` if it is not spare.
+    pub(crate) fn without(&self, rung: Duration) -> Option<Self> {
+        let spare: Vec<_> = self.spare.iter().copied().filter(|spare| *spare != rung).collect();
+        (spare.len() < self.spare.len()).then(|| Self { rungs: self.rungs.clone(), spare })
+    }
+
+    /// Returns the shortest rung that is not shorter than `wait`, or one a little longer that is not spare; `None` if all are shorter.
     pub(crate) fn rung_for(&self, wait: Duration) -> Option<Duration> {
         let shortest = |rungs: &[Duration]| rungs.get(rungs.partition_point(|&rung| rung < wait)).copied();
-        [shortest(&self.rungs), shortest(&self.spare)].into_iter().flatten().min()
+        let declared = shortest(&self.rungs);
+        let close = declared.filter(|&rung| rung - wait <= wait / LATE_BY);
+        close.or_else(|| declared.into_iter().chain(shortest(&self.spare)).min())
     }
 
     /// Returns all rungs, shortest first.
@@ -139,34 +190,11 @@ pub(crate) fn whole_millis(wait: Duration) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).clamp(Duration::from_millis(1), MAX_WAIT)
 }
 
-/// Thins out the waits, from the shortest up: one rung for all waits that it exceeds by at most the share.
-fn thinned(waits: &[Duration]) -> Vec<Duration> {
-    let mut rungs = Vec::new();
-    let mut rest = waits;
-    while let Some(&shortest) = rest.first() {
-        let reach = shortest.as_millis() * (100 + SHARED_WITHIN_PERCENT) / 100;
-        let sharing = rest.partition_point(|wait| wait.as_millis() <= reach);
-        rungs.push(rest[sharing - 1]);
-        rest = &rest[sharing..];
-    }
-    rungs
-}
-
-fn default_rungs() -> Vec<Duration> {
-    let longer =
-        |&rung: &Duration| (rung < DEFAULT_LONGEST).then(|| whole_millis(rung * 3 / 2).min(DEFAULT_LONGEST));
-    std::iter::successors(Some(DEFAULT_SHORTEST), longer).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    const fn millis(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
 
     #[test]
     fn each_known_wait_has_its_rung() {
@@ -181,19 +209,28 @@ mod tests {
     fn the_default_ladder_goes_from_50_ms_to_a_minute() {
         let ladder = Ladder::for_waits([]);
         assert_eq!(ladder.rungs().first(), Some(&millis(50)));
-        assert_eq!(ladder.rungs().last(), Some(&Duration::from_secs(60)));
-        assert!(ladder.rungs().len() <= 20, "{ladder:?}");
-        for pair in ladder.rungs().windows(2) {
-            assert!(pair[0] < pair[1] && pair[1] <= pair[0] * 3 / 2 + millis(1), "{pair:?}");
-        }
+        assert_eq!(ladder.rungs().last(), Some(&secs(60)));
+        assert!(ladder.rungs().iter().all(|rung| FIXED.contains(rung)));
     }
 
     #[test]
-    fn spare_rungs_are_beyond_the_longest_and_not_declared_at_the_start() {
-        let ladder = Ladder::for_waits([Duration::from_secs(90)]).with_spare_rungs();
-        assert_eq!(ladder.rungs(), [Duration::from_secs(90)]);
-        assert_eq!(ladder.rung_for(Duration::from_secs(91)), Some(Duration::from_secs(600)));
-        assert_eq!(ladder.all().last(), Some(Duration::from_secs(3600)));
+    fn spare_rungs_are_the_others_and_not_declared_at_the_start() {
+        let ladder = Ladder::for_waits([secs(90)]).with_spare_rungs();
+        assert_eq!(ladder.rungs(), [secs(90)]);
+        assert_eq!(ladder.rung_for(secs(91)), Some(secs(120)));
+        assert_eq!(ladder.rung_for(secs(30)), Some(secs(30)));
+        assert_eq!(ladder.rung_for(secs(82)), Some(secs(90)), "rather one that is there");
+        assert_eq!(Ladder::for_waits([secs(65)]).with_spare_rungs().rung_for(secs(60)), Some(secs(65)));
+        assert_eq!(ladder.all().count(), 21);
+    }
+
+    #[test]
+    fn a_spare_rung_that_cannot_be_declared_is_left_out() {
+        let ladder = Ladder::for_waits([secs(90)]).with_spare_rungs();
+        let without = ladder.without(secs(120)).unwrap();
+        assert_eq!(without.rung_for(secs(91)), Some(secs(300)));
+        assert_eq!(without.without(secs(120)), None);
+        assert_eq!(ladder.without(secs(90)), None, "it is declared at the start");
     }
 
     #[test]
@@ -203,22 +240,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_known_wait_is_early_and_none_is_late_by_more_than_the_share(
+        fn few_waits_have_their_rungs_and_many_those_between(
             waits in proptest::collection::vec(1_u64..1_000_000_000, 1..200)
         ) {
             let ladder = Ladder::for_waits(waits.iter().copied().map(millis));
-            for wait in waits {
-                let rung = ladder.rung_for(millis(wait)).unwrap();
-                prop_assert!(rung >= millis(wait));
-                prop_assert!(rung.as_millis() * 100 <= u128::from(wait) * (100 + SHARED_WITHIN_PERCENT));
+            let exact: BTreeSet<_> = waits.iter().copied().map(millis).collect();
+            prop_assert_eq!(ladder.rungs().first(), exact.first());
+            prop_assert_eq!(ladder.rungs().last(), exact.last());
+            if exact.len() <= MOST_WAITS {
+                prop_assert!(ladder.rungs().iter().eq(&exact));
             }
-        }
-
-        #[test]
-        fn however_many_waits_there_are_the_ladder_stays_short(
-            waits in proptest::collection::vec(50_u64..60_000, 1..2000)
-        ) {
-            prop_assert!(Ladder::for_waits(waits.into_iter().map(millis)).rungs().len() <= 32);
+            prop_assert!(ladder.with_spare_rungs().all().count() <= MOST_QUEUES);
         }
     }
 }

@@ -133,10 +133,10 @@ impl Delay {
         more_waits: &[Duration],
     ) -> Arc<dyn DelayStrategy> {
         match self {
-            Self::Ladder | Self::Native(_) => {
-                Arc::new(LadderStrategy::with(plan, Ladder::exactly(more_waits.iter().copied())))
+            Self::Ladder => Arc::new(LadderStrategy::new(plan, Ladder::exactly(more_waits.iter().copied()))),
+            Self::Native(_) | Self::SingleQueue(_) | Self::Staged(_) => {
+                self.strategy(plan, &Needs::none(), more_waits)
             }
-            Self::SingleQueue(_) | Self::Staged(_) => self.strategy(plan, &Needs::none(), more_waits),
         }
     }
 
@@ -204,6 +204,12 @@ pub(crate) trait DelayStrategy: fmt::Debug + Send + Sync {
     /// Returns what may be missing until the first copy takes this route.
     fn spare(&self, route: &Route) -> Option<Part> {
         let _ = route;
+        None
+    }
+
+    /// Returns the same strategy without the queue of this route, if it is spare and cannot be declared.
+    fn without(&self, spare: &Route) -> Option<Arc<dyn DelayStrategy>> {
+        let _ = spare;
         None
     }
 

@@ -107,10 +107,7 @@ pub(super) struct NativeStrategy {
 
 impl NativeStrategy {
     pub(super) fn new(native: Native, plan: &Arc<Plan>, needs: &Needs, more_waits: &[Duration]) -> Self {
-        let waits = more_waits.iter().copied();
-        let ladder =
-            if plan.topology.declares_own() { Ladder::on_demand(waits) } else { Ladder::exactly(waits) };
-        let copies = LadderStrategy::with(plan, ladder);
+        let copies = LadderStrategy::new(plan, Ladder::exactly(more_waits.iter().copied()));
         Self { native, copies, mismatch: mismatch(native, needs) }
     }
 
@@ -138,6 +135,11 @@ impl DelayStrategy for NativeStrategy {
 
     fn spare(&self, route: &Route) -> Option<Part> {
         self.copies.spare(route)
+    }
+
+    fn without(&self, spare: &Route) -> Option<Arc<dyn DelayStrategy>> {
+        let copies = self.copies.without_spare(spare)?;
+        Some(Arc::new(Self { native: self.native, copies, mismatch: self.mismatch.clone() }))
     }
 
     fn describe(&self, facts: &mut Facts) {

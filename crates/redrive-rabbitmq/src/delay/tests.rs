@@ -75,49 +75,95 @@ fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
     (now.duration_since(begun).unwrap(), hops)
 }
 
+/// Policies that name their waits, one with full jitter over a day, and none.
+fn policies() -> [Vec<Duration>; 4] {
+    let jittered =
+        (0..20).flat_map(|attempt| (1..=4).map(move |quarter| millis(250 * quarter << attempt.min(16))));
+    [
+        Vec::new(),
+        vec![millis(1000), millis(10_000), millis(60_000)],
+        vec![millis(600_000)],
+        jittered.collect(),
+    ]
+}
+
 #[test]
-fn throttled_for_37_seconds_takes_the_next_longer_queue_or_a_few_hops() {
-    // A queue of a minute is less than twice as long.
-    let schedule = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000), millis(60_000)]);
-    assert_eq!(kept_for(&*schedule, millis(37_000)), (millis(60_000), 1));
-    // If the next longer one is too long, several hops make the wait.
-    let short = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000), millis(600_000)]);
-    let (kept, hops) = kept_for(&*short, millis(37_000));
-    assert_eq!((kept, hops), (millis(40_000), 4));
-    let default = strategy_of(Delay::Ladder, &[]);
-    let (kept, hops) = kept_for(&*default, millis(37_000));
-    assert!(kept >= millis(37_000) && kept <= millis(37_000 * 3 / 2) && hops == 1, "{kept:?} in {hops} hops");
+fn a_wait_that_nobody_named_is_put_together() {
+    let strategy = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000), millis(3_600_000)]);
+    for (wait, kept, hops) in [
+        // Throttled for 37 s, or by `Retry-After: 90`; published for half an hour later.
+        (37_000, 40_000, 2),
+        (90_000, 90_000, 2),
+        (1_800_000, 1_800_000, 1),
+        (55_000, 60_000, 1),
+        (7 * 86_400_000, 7 * 86_400_000, 1),
+    ] {
+        assert_eq!(kept_for(&*strategy, millis(wait)), (millis(kept), hops), "{wait}");
+    }
+}
+
+#[test]
+fn only_queues_that_are_there_are_used_where_none_may_be_declared() {
+    let mut plan = plan_for(&Delay::Ladder, QueueType::Quorum);
+    plan.topology = Topology::Verify;
+    let mut needs = Needs::none();
+    needs.waits.extend([millis(1000), millis(10_000), millis(3_600_000)]);
+    let strategy = Delay::Ladder.strategy(&Arc::new(plan), &needs, &[]);
+    assert_eq!(strategy.hops().len(), 3);
+    assert_eq!(kept_for(&*strategy, millis(12_000)), (millis(12_000), 3));
+    // Rather late than hundreds of hops.
+    assert_eq!(kept_for(&*strategy, millis(1_800_000)), (millis(3_600_000), 1));
+}
+
+#[test]
+fn jitter_over_a_day_needs_a_bounded_number_of_queues() {
+    for waits in policies() {
+        let strategy = strategy_of(Delay::Ladder, &waits);
+        assert!(strategy.parts().len() <= 24 && strategy.hops().len() <= ladder::MOST_QUEUES, "{waits:?}");
+    }
 }
 
 proptest! {
-    /// Whatever an error asks for, the message is never early. It is late by at most the wait itself (one hop), half of it (several
-    /// hops), or the shortest queue.
+    /// Whoever asks for it, and whatever the policy names.
     #[test]
-    fn no_wait_that_an_error_asks_for_is_early_or_later_than_stated(
-        known in proptest::collection::btree_set(50_u64..600_000, 0..12),
-        asked in 50_u64..4_000_000,
+    fn no_wait_is_early_or_later_than_a_tenth_or_takes_many_hops(
+        policy in 0..4_usize, asked in prop_oneof![1_u64..2_000, 1_u64..4_000_000, 1_u64..7 * 86_400_000],
     ) {
-        let known: Vec<_> = known.into_iter().map(millis).collect();
-        let strategy = strategy_of(Delay::Ladder, &known);
-        let (wait, shortest) = (millis(asked), strategy.hops()[0]);
+        let strategy = strategy_of(Delay::Ladder, &policies()[policy]);
+        let wait = millis(asked);
         let (kept, hops) = kept_for(&*strategy, wait);
-        // The core takes a rest below this for a difference between clocks.
-        prop_assert!(kept + millis(100) >= wait, "{kept:?} for {wait:?}");
-        let share = if hops == 1 { wait } else { wait / 2 };
-        prop_assert!(kept <= wait + share.max(shortest), "{kept:?} for {wait:?}, {hops} hops");
+        prop_assert!(kept >= wait, "{kept:?} for {wait:?}");
+        // The shortest queue is the smallest step.
+        prop_assert!(kept <= wait + (wait / 10).max(millis(50)), "{kept:?} for {wait:?}, {hops} hops");
+        prop_assert!(hops <= 8, "{hops} hops for {wait:?}");
     }
 
     #[test]
-    fn however_many_waits_are_asked_for_the_queues_stay_those_of_the_start(
-        asked in proptest::collection::vec(1_u64..10_000_000, 1..200),
+    fn whatever_waits_are_asked_for_the_queues_are_bounded(
+        asked in proptest::collection::vec(1_u64..10_000_000_000, 1..200),
+        known in proptest::collection::vec(1_u64..10_000_000_000, 0..100),
     ) {
-        let strategy = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000)]);
+        let strategy = strategy_of(Delay::Ladder, &known.into_iter().map(millis).collect::<Vec<_>>());
         let routes: std::collections::BTreeSet<_> = asked
             .into_iter()
             .filter_map(|wait| strategy.route(millis(wait), &mut Message::new("")))
             .map(|route| route.routing_key)
             .collect();
-        prop_assert!(routes.len() <= strategy.hops().len() && strategy.hops().len() <= 5);
+        prop_assert!(routes.len() <= strategy.hops().len() && strategy.hops().len() <= ladder::MOST_QUEUES);
+    }
+
+    /// Spare queues that the broker lets nobody declare are left out, one by one, until only those of the start are used.
+    #[test]
+    fn without_its_spare_queues_a_wait_is_never_early(asked in 1_u64..100_000) {
+        let mut strategy = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000)]);
+        let wait = millis(asked);
+        loop {
+            prop_assert!(kept_for(&*strategy, wait).0 >= wait);
+            let spare = strategy.hops().into_iter().filter_map(|hop| strategy.route(hop, &mut copy()));
+            let Some(less) = spare.into_iter().find_map(|route| strategy.without(&route)) else { break };
+            strategy = less;
+        }
+        prop_assert_eq!(strategy.hops(), [millis(1000), millis(10_000)]);
     }
 }
 
@@ -127,7 +173,7 @@ fn native_declares_nothing_but_keeps_a_ladder_for_what_must_be_copied() {
     let strategy = strategy_of(native, &[millis(100)]);
     assert_eq!(strategy.parts(), []);
     let route = strategy.route(millis(60), &mut copy()).expect("a snooze finds a queue");
-    assert_eq!(route, Route::queue("orders--retry-75ms"));
+    assert_eq!(route, Route::queue("orders--retry-100ms"));
     assert!(strategy.spare(&route).is_some(), "it is declared when it is needed");
     let mut facts = Facts::new("rabbitmq");
     strategy.describe(&mut facts);

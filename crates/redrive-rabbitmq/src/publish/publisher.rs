@@ -1,18 +1,19 @@
 //! The publishers of a transport: messages of the service, for the work queue or for any other target.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use redrive_core::{Message, Outgoing, Planning, Publish, Settlement, TransportError, TransportErrorKind};
+use redrive_core::{Message, Outgoing, Publish, TransportError, TransportErrorKind};
 
 use super::pool::Caller;
 use super::store::{is_missing, stored};
+use super::waiting::Waiting;
 use crate::convert::{self, Form};
-use crate::delay::{Delay, DelayStrategy, MAX_WAIT, whole_millis};
+use crate::delay::{Delay, MAX_WAIT, whole_millis};
 use crate::shared::Shared;
-use crate::topology::{Part, Route};
+use crate::topology::Route;
 
 /// Publishes to one route, until its transport is closed.
 #[derive(Debug)]
@@ -61,70 +62,30 @@ async fn publish(shared: &Shared, route: &Route, outgoing: Outgoing) -> Result<(
 }
 
 /// Publishes into a delay queue. Before the transport is open the delay queues of the policies are not known: only those of the
-/// options are declared.
-async fn publish_later(shared: &Shared, message: Message, wait: Duration) -> Result<(), TransportError> {
-    let copies = &shared.copies;
-    let strategy = strategy(shared)?;
-    let (route, message) = delayed(shared, &*strategy, message, wait)?;
-    if copies.facts.knows_needs() {
-        return copies.publish_declaring(&route, message, Form::Published, Caller::Other).await;
-    }
-    let answer = copies.publish(&route, message.clone(), Form::Published, Caller::Other).await;
-    if !is_missing(&answer) {
-        return stored(answer?, &route);
-    }
-    let is_named = |part: &Part| route.exchange.is_empty() && part.is_queue(&route.routing_key);
-    let named = strategy.parts().into_iter().find(is_named);
-    let Some(named) = named.filter(|_| shared.options.topology.declares_own()) else {
-        return Err(copies.no_delay_queue(wait));
-    };
-    // The queue that the message comes back to must exist before the message waits.
-    copies.queues.declare_parts(copies.queues.work_parts().into_iter().chain([named]).collect()).await?;
-    copies.queues.wait_quorum_ready().await;
-    copies.publish_once(&route, message, Form::Published, Caller::Other).await
-}
-
-fn strategy(shared: &Shared) -> Result<Arc<dyn DelayStrategy>, TransportError> {
-    let delay = &shared.options.delay;
-    if let Delay::Staged(_) = delay {
+/// options, and the spare ones.
+async fn publish_later(shared: &Shared, mut message: Message, wait: Duration) -> Result<(), TransportError> {
+    if let Delay::Staged(_) = &shared.options.delay {
         return Err(unsupported(format!(
             "with Delay::Staged, what waits comes back through an exchange, to every queue that is bound there, and is lost \
              where none is: publish to `{}` without a delay",
             shared.queue()
         )));
     }
-    let facts = &shared.facts;
-    Ok(if facts.knows_needs() {
-        facts.strategy()
-    } else {
-        delay.strategy_before_needs(&shared.plan, &shared.options.more_waits)
-    })
-}
-
-/// Returns the route into a delay queue, and the message with the headers for the wait.
-fn delayed(
-    shared: &Shared,
-    strategy: &dyn DelayStrategy,
-    mut message: Message,
-    wait: Duration,
-) -> Result<(Route, Message), TransportError> {
     if wait > MAX_WAIT {
         return Err(unsupported("RabbitMQ holds a message back for ten years at most".to_owned()));
     }
     // An expiration would end the wait early.
     convert::expiration_as_header(&mut message);
-    let mut facts = shared.facts.facts();
-    facts.delays.hop_durations = Some(strategy.hops());
-    let planning = Planning::new(SystemTime::now(), &facts);
-    let Settlement::Reschedule { wait: hop, mut copy } = Settlement::moved(&message, wait, &planning) else {
-        let message = "the headers leave no room for the time when the message is due";
-        return Err(TransportError::new(TransportErrorKind::TooLarge, message));
-    };
-    // If no wait is named, a consumer elsewhere may have declared a delay queue for this one.
-    let names = &shared.plan.names;
-    let elsewhere = || strategy.hops().is_empty().then(|| Route::queue(names.rung(whole_millis(hop))));
-    let route = strategy.route(hop, &mut copy).or_else(elsewhere);
-    route.map(|route| (route, copy)).ok_or_else(|| shared.copies.no_delay_queue(wait))
+    let copies = &shared.copies;
+    let (hop, message) = copies.planned(&message, wait)?;
+    let (form, caller) = (Form::Published, Caller::Other);
+    if copies.facts.strategy().hops().is_empty() {
+        // A consumer elsewhere may have declared a delay queue for this wait.
+        let route = Route::queue(shared.plan.names.rung(whole_millis(hop)));
+        let answer = copies.publish(&route, message, form, caller).await;
+        return if is_missing(&answer) { Err(copies.no_delay_queue(wait)) } else { stored(answer?, &route) };
+    }
+    copies.store_waiting(Waiting { wait: hop, message, origin: None, form, caller }).await
 }
 
 fn unsupported(message: String) -> TransportError {

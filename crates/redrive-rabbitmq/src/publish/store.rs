@@ -1,9 +1,10 @@
 //! Stores messages in the queues, and declares a queue of redrive's own if it is missing.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
+use redrive_core::{Message, TransportError, TransportErrorKind};
 
 use super::pool::Caller;
 use crate::connection::ConnectionAccess;
@@ -23,6 +24,8 @@ pub(crate) struct CopyStore {
     pub(super) queues: Arc<QueuePreparation>,
     connections: Arc<ConnectionAccess>,
     deliveries: Arc<DeliveryChannels>,
+    /// True once a warning told that waits are late.
+    pub(super) told_late: AtomicBool,
 }
 
 impl CopyStore {
@@ -33,7 +36,7 @@ impl CopyStore {
         connections: Arc<ConnectionAccess>,
         deliveries: Arc<DeliveryChannels>,
     ) -> Self {
-        Self { plan, facts, queues, connections, deliveries }
+        Self { plan, facts, queues, connections, deliveries, told_late: AtomicBool::new(false) }
     }
 
     /// Stores a copy: when this succeeds, the broker has confirmed it and it is in its queue.
@@ -44,24 +47,8 @@ impl CopyStore {
         form: Form,
         caller: Caller,
     ) -> Result<(), TransportError> {
-        self.queues.wait_quorum_ready().await;
+        self.queues.wait_quorum_ready(route).await;
         self.publish_declaring(route, copy, form, caller).await
-    }
-
-    /// Returns the route of a copy that waits at least `wait`; `origin` is that of its original, if known.
-    pub(crate) fn delayed(
-        &self,
-        wait: Duration,
-        copy: &mut Message,
-        origin: Option<&Origin>,
-    ) -> Result<Route, TransportError> {
-        let strategy = self.facts.strategy();
-        let route = match origin {
-            _ if wait.is_zero() => Some(Route::queue(&self.plan.names.work)),
-            Some(origin) => strategy.route_from(origin, wait, copy),
-            None => strategy.route(wait, copy),
-        };
-        route.ok_or_else(|| self.no_delay_queue(wait))
     }
 
     /// Publishes a message, and waits until it is in a queue. Declares missing queues of redrive's own.
@@ -96,7 +83,7 @@ impl CopyStore {
         })?;
         // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again immediately.
         channels.iter().for_each(|channel| channel.end());
-        self.queues.wait_quorum_ready().await;
+        self.queues.wait_quorum_ready(route).await;
         self.publish_once(route, message, form, caller).await
     }
 

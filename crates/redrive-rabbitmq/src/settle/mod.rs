@@ -11,14 +11,14 @@ mod ack_window;
 pub(crate) mod channel;
 pub(crate) mod channels;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use redrive_core::{FailureHistory, Message, SettleError, Settlement, TransportError, TransportErrorKind};
-use tracing::{Level, debug, enabled, info};
+use redrive_core::{Message, SettleError, Settlement, TransportError, TransportErrorKind};
+use tracing::{debug, info};
 
 use crate::convert::Form;
 use crate::error;
-use crate::publish::Caller;
+use crate::publish::{Caller, Waiting};
 use crate::receipt::Receipt;
 use crate::shared::Shared;
 use crate::topology::Route;
@@ -37,8 +37,7 @@ pub(crate) async fn settle(
     if settlement.stores_copy() && !receipt.is_whole() {
         return Err(SettleError::held(error::read_in_part(), receipt));
     }
-    let mut held_for = None;
-    let (route, copy, form) = match settlement {
+    let copied = match settlement {
         Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
         Settlement::Release => return receipt.release().await.map_err(SettleError::lost),
         Settlement::NativeDeadLetter if shared.options.broker_dead_letters() => {
@@ -57,35 +56,37 @@ pub(crate) async fn settle(
             }
             Some(refused) => return Err(unsupported(refused, receipt)),
         },
-        Settlement::Reschedule { wait, mut copy } => {
-            held_for = shared.facts.strategy().held_for(wait).filter(|_| !wait.is_zero());
-            (shared.copies.delayed(wait, &mut copy, receipt.origin()), copy, Form::WaitingCopy)
+        Settlement::Reschedule { wait, copy } if wait.is_zero() => {
+            Copied::At(Ok(Route::queue(shared.queue())), copy, Form::WaitingCopy)
         }
+        Settlement::Reschedule { wait, copy } => Copied::Waiting(wait, copy),
         Settlement::Shelve { shelf, copy } => {
-            (shared.plan.names.shelf(shelf).map(Route::queue), copy, Form::Copy)
+            Copied::At(shared.plan.names.shelf(shelf).map(Route::queue), copy, Form::Copy)
         }
     };
     // Boxed: most deliveries are completed, and their futures should not reserve room for this.
-    Box::pin(settle_by_copy(shared, receipt, route, (copy, form), held_for)).await
+    Box::pin(settle_by_copy(shared, receipt, copied)).await
+}
+
+/// The copy of a delivery, and where it goes.
+enum Copied {
+    At(Result<Route, TransportError>, Message, Form),
+    Waiting(Duration, Message),
 }
 
 async fn settle_by_copy(
     shared: &Shared,
     receipt: Receipt,
-    route: Result<Route, TransportError>,
-    (copy, form): (Message, Form),
-    held_for: Option<Duration>,
+    copied: Copied,
 ) -> Result<(), SettleError<Receipt>> {
-    let held = held_for.filter(|_| enabled!(Level::INFO)).map(|held_for| HeldBack::of(&copy, held_for));
-    let stored = match route {
-        Ok(route) => {
-            let stored = shared.copies.store(&route, copy, form, Caller::Consumer).await;
-            if let (Ok(()), Some(held)) = (&stored, held) {
-                held.log(&route);
-            }
-            stored
+    let (copies, caller) = (&shared.copies, Caller::Consumer);
+    let stored = match copied {
+        Copied::At(Ok(route), copy, form) => copies.store(&route, copy, form, caller).await,
+        Copied::At(Err(error), ..) => Err(error),
+        Copied::Waiting(wait, message) => {
+            let (origin, form) = (receipt.origin(), Form::WaitingCopy);
+            copies.store_waiting(Waiting { wait, message, origin, form, caller }).await
         }
-        Err(error) => Err(error),
     };
     match stored {
         // The copy is stored: if the original is redelivered, it must not be copied a second time.
@@ -94,28 +95,6 @@ async fn settle_by_copy(
             debug!(queue = %shared.queue(), %error, "a copy was not stored; the delivery stays in flight");
             Err(SettleError::held(error, receipt))
         }
-    }
-}
-
-/// A waiting copy, for the log: its queue may hold it longer than requested, and may be new.
-struct HeldBack {
-    id: Option<String>,
-    held_for: Duration,
-    /// After further hops.
-    not_before: Option<SystemTime>,
-}
-
-impl HeldBack {
-    fn of(copy: &Message, held_for: Duration) -> Self {
-        let not_before = FailureHistory::read(copy).not_before;
-        Self { id: copy.id().map(str::to_owned), held_for, not_before }
-    }
-
-    fn log(self, route: &Route) {
-        let due = (SystemTime::now() + self.held_for).max(self.not_before.unwrap_or(SystemTime::UNIX_EPOCH));
-        let (due_at, held_for) =
-            (humantime::format_rfc3339_millis(due), humantime::format_duration(self.held_for));
-        info!(message_id = self.id, rests_in = route.target(), %held_for, %due_at, "the message waits");
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    pub(super) fn queue(&self) -> Option<&Queue> {
+    pub(crate) fn queue(&self) -> Option<&Queue> {
         match self {
             Self::Queue(queue) => Some(queue),
             _ => None,

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use futures::future::join_all;
 use lapin::options::BasicGetOptions;
 use redrive_core::fail_point::{FailPoint, fail_point};
-use redrive_core::{Message, Needs, Planning, Settlement, TransportError, TransportErrorKind};
+use redrive_core::{Message, Needs, TransportError, TransportErrorKind};
 use tracing::info;
 
 use crate::connection::while_open;
@@ -19,11 +19,11 @@ use crate::convert::{self, Form, short};
 use crate::delay::{Delay, DelayStrategy};
 use crate::error;
 use crate::options::Options;
-use crate::publish::{Caller, RefusedInTurn};
+use crate::publish::{Caller, RefusedInTurn, Waiting};
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
-use crate::topology;
+use crate::topology::{self, Route};
 use due::{Remaining, remaining};
 use sources::{Source, delay_queues};
 use stayed::Stayed;
@@ -273,16 +273,15 @@ impl Transfer {
         let remaining = remaining(&message, source.ttl, now);
         // The new mode may not understand the old mode's headers.
         old.arrived(&mut message);
-        let facts = self.shared.facts.facts();
-        let planning = Planning::new(now, &facts);
-        let Settlement::Reschedule { wait, mut copy } =
-            Settlement::moved(&message, remaining.wait(), &planning)
-        else {
-            let message = "its headers leave no room for a copy in a frame";
-            return Err(TransportError::new(TransportErrorKind::TooLarge, message));
-        };
-        let route = self.shared.copies.delayed(wait, &mut copy, None)?;
-        self.shared.copies.store(&route, copy, Form::WaitingCopy, Caller::Other).await?;
+        let (wait, message) = self.shared.copies.planned(&message, remaining.wait())?;
+        let (form, caller) = (Form::WaitingCopy, Caller::Other);
+        if wait.is_zero() {
+            let work = Route::queue(self.shared.queue());
+            self.shared.copies.store(&work, message, form, caller).await?;
+        } else {
+            let waiting = Waiting { wait, message, origin: None, form, caller };
+            self.shared.copies.store_waiting(waiting).await?;
+        }
         Ok(remaining)
     }
 }

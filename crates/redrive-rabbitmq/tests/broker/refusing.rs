@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::common::{Scene, message, needs, next, settle, show_logs, started, tidy_up, with_short_wait};
+use crate::common::{
+    Scene, message, needs, next, publish, retry, settle, show_logs, started, tidy_up, with_short_wait,
+};
 use futures::future::join_all;
 use redrive_brokers::{Node, Version, node_in_turn};
 use redrive_core::{Message, Settlement, Transport, TransportErrorKind};
@@ -80,7 +82,48 @@ async fn v4_3_one_that_closes_the_channel_takes_nobody_with_it() {
     transport.close().await;
 }
 
+/// A spare delay queue cannot be declared: the wait is put together from those that are there.
+async fn at_the_queue_limit_waits_use_the_queues_that_are_there(version: Version) {
+    let node = node_in_turn(version).await;
+    let vhost = format!("limited-{:08x}", fastrand::u32(..));
+    let named = vhost.clone();
+    let made = node.aside(move |node| {
+        node.ctl(&["add_vhost", &named])?;
+        node.ctl(&["set_permissions", "-p", &named, "guest", ".*", ".*", ".*"])?;
+        // The work queue, two shelves, and one delay queue.
+        node.ctl(&["set_vhost_limits", "-p", &named, r#"{"max-queues":4}"#])
+    });
+    made.await.expect("the virtual host is there");
+    let scene = Scene::new(&node.url().replace("%2f", &vhost), "limited", QueueType::Quorum).await;
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    for id in ["patient", "other"] {
+        publish(&transport, message(id)).await;
+    }
+    let (patient, other) = (next(&transport).await, next(&transport).await);
+    // 200 ms and 50 ms.
+    let settlement = retry(&transport, &patient.delivery, Duration::from_millis(250));
+    let Settlement::Reschedule { wait, .. } = settlement else { panic!("{settlement:?}") };
+    assert_eq!(wait, Duration::from_millis(200), "as if its queue could be declared");
+    settle(&transport, patient.receipt, settlement).await;
+    settle(&transport, other.receipt, Settlement::Complete).await;
+    let hops = transport.facts().delays.hop_durations.expect("known");
+    assert!(!hops.contains(&wait) && hops.contains(&Duration::from_millis(100)), "{hops:?}");
+    let early = next(&transport).await;
+    assert_eq!(early.delivery.id(), "patient");
+    assert!(early.delivery.history().not_before.is_some(), "it waits on");
+    settle(&transport, early.receipt, Settlement::Complete).await;
+    transport.close().await;
+    let deleted = node.aside(move |node| node.ctl(&["delete_vhost", &vhost]).map(drop));
+    deleted.await.expect("deleted");
+    node.pass_on();
+}
+
 mod v3_10 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn at_the_queue_limit_waits_use_the_queues_that_are_there() {
+        super::at_the_queue_limit_waits_use_the_queues_that_are_there(super::Version::V3_10).await;
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_refused_is_stored_once_the_policy_is_gone() {
         super::what_was_refused_is_stored_once_the_policy_is_gone(super::Version::V3_10).await;
@@ -88,6 +131,11 @@ mod v3_10 {
 }
 
 mod v4_3 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn at_the_queue_limit_waits_use_the_queues_that_are_there() {
+        super::at_the_queue_limit_waits_use_the_queues_that_are_there(super::Version::V4_3).await;
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_refused_is_stored_once_the_policy_is_gone() {
         super::what_was_refused_is_stored_once_the_policy_is_gone(super::Version::V4_3).await;

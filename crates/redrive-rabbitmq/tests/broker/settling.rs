@@ -184,7 +184,7 @@ async fn a_wait_that_nobody_named_takes_a_spare_queue(scene: Scene) {
     let transport = scene.started(&needs).await;
     publish(&transport, message("patient")).await;
     let hand = next(&transport).await;
-    let settlement = retry(&transport, &hand.delivery, Duration::from_secs(50));
+    let settlement = retry(&transport, &hand.delivery, Duration::from_secs(55));
     settle(&transport, hand.receipt, settlement).await;
     let spare = scene.raw.basic_get(scene.rung(60_000).into(), BasicGetOptions { no_ack: true }).await;
     let waiting = spare.expect("the queue is there").expect("the message waits in it");

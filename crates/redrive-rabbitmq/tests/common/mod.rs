@@ -93,12 +93,8 @@ impl Scene {
     pub async fn tidy_up(&self, needs: &Needs) {
         let mut names = vec![self.queue.clone(), self.dead_letters(), self.parking()];
         names.extend(needs.waits.iter().map(|wait| self.rung(u64::try_from(wait.as_millis()).unwrap())));
-        let mut rung = 50_u64;
-        while needs.waits.is_empty() && rung < 60_000 {
-            names.push(self.rung(rung));
-            rung = (rung * 3).div_ceil(2);
-        }
-        names.push(self.rung(60_000));
+        let default = [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
+        names.extend(default.map(|rung| self.rung(rung)));
         for name in names {
             self.delete(&name).await;
         }

@@ -15,6 +15,7 @@ crate::tests!(
     an_expired_message_is_on_its_shelf_before_any_consumer_has_started,
     before_the_start_a_delay_that_the_options_name_works,
     before_the_start_a_delay_queue_that_is_there_works,
+    before_the_start_any_delay_works_where_queues_may_be_declared,
     a_delay_keeps_the_expiration_for_afterwards,
     a_delay_is_for_the_work_queue,
     a_publisher_that_may_not_declare_says_that_the_queue_is_missing,
@@ -32,13 +33,7 @@ async fn is_there(scene: &Scene, queue: &str) -> bool {
 /// Which of all queues that redrive could declare are there.
 async fn found(scene: &Scene) -> Vec<String> {
     let own = [scene.queue.clone(), scene.dead_letters(), scene.parking()];
-    let mut rungs = vec![1, 30_000, 600_000, 3_600_000];
-    let mut rung = 50_u64;
-    while rung < 60_000 {
-        rungs.push(rung);
-        rung = (rung * 3).div_ceil(2);
-    }
-    rungs.push(60_000);
+    let rungs = [50, 75, 100, 200, 500, 1000, 2000, 10_000, 30_000, 60_000, 600_000, 1_800_000, 3_600_000];
     let mut found = Vec::new();
     for queue in own.into_iter().chain(rungs.into_iter().map(|rung| scene.rung(rung))) {
         if is_there(scene, &queue).await {
@@ -69,7 +64,7 @@ async fn a_publisher_declares_no_delay_queues(scene: Scene) {
     for name in &names {
         assert!(is_there(&scene, name).await, "{name}");
     }
-    assert_eq!(found(&scene).await.len(), 3, "and the delay queue of 100 ms");
+    assert_eq!(found(&scene).await.len(), names.len());
     transport.close().await;
     tidy_up(&scene).await;
     scene.delete(&scene.rung(100)).await;
@@ -110,7 +105,8 @@ async fn before_the_start_a_delay_that_the_options_name_works(scene: Scene) {
 }
 
 async fn before_the_start_a_delay_queue_that_is_there_works(scene: Scene) {
-    let producer = with_short_wait(&scene).connect(&scene.url).await.expect("connected");
+    let producer = with_short_wait(&scene).topology(Topology::Verify);
+    let producer = producer.connect(&scene.url).await.expect("connected");
     let wait = Duration::from_millis(75);
     let refused = producer.publisher().publish_after(message("too early"), wait).await.unwrap_err();
     assert_eq!(refused.kind(), TransportErrorKind::Unsupported);
@@ -123,6 +119,18 @@ async fn before_the_start_a_delay_queue_that_is_there_works(scene: Scene) {
     assert_eq!((received.delivery.id(), received.delivery.attempt()), ("a", 1));
     complete(&consumer, received.receipt).await;
     consumer.close().await;
+    producer.close().await;
+    tidy_up(&scene).await;
+}
+
+async fn before_the_start_any_delay_works_where_queues_may_be_declared(scene: Scene) {
+    let producer = with_short_wait(&scene).connect(&scene.url).await.expect("connected");
+    for (id, minutes) in [("soon", 30), ("first", 90)] {
+        let wait = Duration::from_secs(60 * minutes);
+        producer.publisher().publish_after(message(id), wait).await.expect("stored");
+    }
+    let rungs = [scene.rung(1_800_000), scene.rung(3_600_000)];
+    assert_eq!(found(&scene).await, [[scene.queue.clone(), scene.dead_letters()], rungs].concat());
     producer.close().await;
     tidy_up(&scene).await;
 }
