@@ -7,12 +7,13 @@ use tokio::sync::{Notify, watch};
 use tracing::Span;
 
 use super::guarded_count::GuardedCount;
-use super::health::{Change, HealthState, note};
+use super::health::{Change, note};
 use super::in_flight::InFlight;
 use super::in_flight_log::InFlightLog;
 use super::losses::Losses;
 use super::readiness::Readiness;
 use super::refusals::Copies;
+use super::reception::Reception;
 use super::report::Counters;
 use super::settled_cache::SettledCache;
 use super::signal_state::SignalState;
@@ -55,7 +56,8 @@ pub(crate) struct Context<T: Transport> {
     pub(super) copies: Copies,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
-    health: watch::Sender<HealthState>,
+    /// Whether the transport can receive.
+    pub(super) reception: Arc<Reception>,
     /// The stack, and clones of it that have finished a call and are reused for the next one.
     pub(super) stacks: Mutex<Vec<ErasedService>>,
 }
@@ -68,7 +70,7 @@ impl<T: Transport> Context<T> {
         settings: Settings,
         rule: Rule,
         ledger: Option<InFlightLog>,
-        health: watch::Sender<HealthState>,
+        reception: Arc<Reception>,
     ) -> Self {
         let facts = signals.facts();
         let max_in_flight = facts.limits.in_flight.unwrap_or(0).max(settings.needs.prefetch) as usize;
@@ -92,7 +94,7 @@ impl<T: Transport> Context<T> {
             readiness: Readiness::default(),
             copies: Copies::new(),
             over: watch::Sender::new(false),
-            health,
+            reception,
             stacks: Mutex::new(vec![service]),
             settings,
         }
@@ -151,7 +153,7 @@ impl<T: Transport> Context<T> {
 
     /// Applies a change to the consumer's health. Returns true if the health changed.
     pub(super) fn note(&self, change: &Change) -> bool {
-        note(&self.health, change)
+        note(&self.reception.health, change)
     }
 
     pub(super) fn tell_settled(

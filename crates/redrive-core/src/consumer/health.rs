@@ -14,9 +14,9 @@ use tokio::time::Instant;
 /// | starting | yes | no |
 /// | running | yes | yes |
 /// | paused, by an operator or because copies cannot be stored | yes | no |
-/// | interrupted: the broker cannot be reached | yes | no |
 /// | a layer is not ready, and nothing is handled whose end could make it ready | yes | no |
 /// | a rate limit allows no message yet, or messages are handled one at a time because one may have killed a process | yes | yes |
+/// | interrupted: the broker cannot be reached, or refuses to hand out messages | yes | no |
 /// | stopping, or stopped as asked | yes | no |
 /// | ended with an error | no | no |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Health {
     pub paused_for: Option<Duration>,
     /// How long it has taken no messages because copies of failed messages cannot be stored.
     pub blocked_for: Option<Duration>,
-    /// How long it has been unable to receive. The transport keeps trying.
+    /// How long it has been unable to receive, because the broker cannot be reached or refuses. It keeps trying.
     pub interrupted_for: Option<Duration>,
     /// How long a layer has not been ready, if that is for a minute in which nothing was handled whose end could make it ready.
     pub not_ready_for: Option<Duration>,
@@ -89,7 +89,7 @@ impl fmt::Display for Health {
         let reasons = [
             ("paused", self.paused_for),
             ("copies cannot be stored", self.blocked_for),
-            ("interrupted", self.interrupted_for),
+            ("interrupted (it tries again)", self.interrupted_for),
             ("rate limited", self.rate_limited_for),
             ("one message at a time", self.isolated_for),
             (&not_ready, self.not_ready_for),
@@ -193,11 +193,6 @@ impl HealthState {
         }
     }
 
-    /// Returns since when the transport cannot receive.
-    pub(crate) fn interrupted_since(&self) -> Option<Instant> {
-        self.interrupted
-    }
-
     pub(crate) fn at(&self, now: Instant) -> Health {
         let elapsed = |since: Option<Instant>| since.map(|since| now.saturating_duration_since(since));
         Health {
@@ -214,9 +209,15 @@ impl HealthState {
     }
 }
 
-/// Applies a change and notifies the handles. Returns true if the health changed.
+/// Applies a change and notifies the handles, also of a new error. Returns true if a state began or ended.
 pub(crate) fn note(health: &watch::Sender<HealthState>, change: &Change) -> bool {
-    health.send_if_modified(|state| state.apply(change, Instant::now()))
+    let mut changed = false;
+    health.send_if_modified(|state| {
+        let before = state.error.clone();
+        changed = state.apply(change, Instant::now());
+        changed || state.error != before
+    });
+    changed
 }
 
 #[cfg(test)]
@@ -266,7 +267,10 @@ mod tests {
     fn the_line_says_all_that_is_wrong() {
         assert_eq!(after(&[Change::Started]).to_string(), "running");
         let wrong = after(&[Change::Started, Change::Paused, cut()]).to_string();
-        assert_eq!(wrong, "not taking messages, paused for 2s, interrupted for 1s: connection reset");
+        assert_eq!(
+            wrong,
+            "not taking messages, paused for 2s, interrupted (it tries again) for 1s: connection reset"
+        );
         assert_eq!(
             after(&[cut(), Change::Ended(Some("no queue".to_owned()))]).to_string(),
             "failed: no queue"

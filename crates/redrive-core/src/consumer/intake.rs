@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::OptionFuture;
 use tokio::task::JoinError;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::context::Context;
 use super::control::{Asked, Control};
@@ -36,7 +36,9 @@ pub(super) async fn consume<T: Transport>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let isolation = Isolation::begin(context);
-    let mut intake = Intake { paused: false, shut: false, next: None, idle: false, taken: None, isolation };
+    let resumed_at = Instant::now();
+    let mut intake =
+        Intake { paused: false, resumed_at, shut: false, next: None, idle: false, taken: None, isolation };
     let ended = take_in(context, &mut intake, control, workers, shutdown).await;
     intake.give_back(context).await;
     ended
@@ -60,6 +62,7 @@ async fn take_in<T: Transport>(
     // The request may have come before the start.
     asked.mark_changed();
     let (mut trouble, mut on_hold) = (context.trouble.subscribe(), context.on_hold.subscribe());
+    let mut over = pin!(context.reception.over(intake.resumed_at));
     let concurrency = context.settings.concurrency;
     loop {
         let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold.now());
@@ -83,7 +86,9 @@ async fn take_in<T: Transport>(
                 };
                 let Some(followed) = unless(end.as_mut(), followed).await else { return Ok(()) };
                 followed.map_err(broken)?;
+                over.set(context.reception.over(intake.resumed_at));
             }
+            error = &mut over, if !intake.paused => return Err(error),
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
             // A delivery on hold has no running handler: then a suspect that waits for the others may have room.
@@ -153,6 +158,8 @@ pub(super) type Job<R> = (ErasedService, Received<R>, Alone);
 struct Intake<R> {
     /// True while a pause is requested.
     paused: bool,
+    /// When the last pause ended, or the start.
+    resumed_at: Instant,
     /// True while copies cannot be stored.
     shut: bool,
     /// A clone of the stack that is ready, or becoming ready, for the next delivery.
@@ -254,9 +261,10 @@ impl<R: Send + 'static> Intake<R> {
             return Ok(());
         }
         if let Some(limit) = self.isolation.limit() {
-            context.receiver.set_limit(limit).await?;
+            context.reception.set_limit(&context.receiver, limit).await?;
         }
         self.paused = false;
+        self.resumed_at = Instant::now();
         let queue = context.queue();
         tracing::info!(queue, "resumed, as asked");
         context.note(&Change::Resumed);

@@ -171,7 +171,7 @@ impl<R: Send + 'static> Isolation<R> {
             self.stopped = false;
         }
         // One per ready stack: each holds its own permits of the layers.
-        context.receiver.receive(&mut self.batch, 1).await?;
+        context.reception.receive(&context.receiver, self.limit, &mut self.batch).await?;
         Ok(self.batch.pop_front())
     }
 
@@ -295,7 +295,7 @@ fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
 
 /// Sets the limit of the receiver. Ignores a transport that somebody else closed meanwhile: the next receive reports it.
 async fn take_up_to<T: Transport>(context: &Context<T>, limit: u32) -> Result<(), TransportError> {
-    match context.receiver.set_limit(limit).await {
+    match context.reception.set_limit(&context.receiver, limit).await {
         Err(error) if error.kind() == TransportErrorKind::Closed => Ok(()),
         other => other,
     }

@@ -19,6 +19,7 @@ mod observe;
 mod preflight;
 mod readiness;
 mod refusals;
+mod reception;
 mod report;
 mod run;
 mod runner;
@@ -103,6 +104,7 @@ pub(crate) struct Settings {
     pub(crate) prefetch: Option<u32>,
     pub(crate) longest_handling: Option<Duration>,
     pub(crate) grace: Duration,
+    pub(crate) give_up_after: Option<Duration>,
     pub(crate) needs: Needs,
     /// The stages of the builder, outermost first.
     pub(crate) around: Vec<Arc<dyn Stage>>,
@@ -142,6 +144,7 @@ impl<T: Transport> Consumer<T> {
             prefetch: None,
             longest_handling: None,
             grace: Self::DEFAULT_GRACE,
+            give_up_after: None,
             needs: Needs::none(),
             around: Vec::new(),
             stages: Stages::none(),
@@ -193,6 +196,23 @@ impl<T: Transport, L> Consumer<T, L> {
     /// run and gives their messages back without charging an attempt. Default: 30 seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
+        self
+    }
+
+    /// Ends the consumer with an error ([`ConsumerError::GaveUp`]) when it could not receive for this long: for a program that wants
+    /// to be restarted then. A pause does not count. Default: never. A consumer that has received waits until it can receive again,
+    /// whatever the broker refuses: its queue may be disabled, deleted, replaced, or closed to it for a while. Meanwhile its
+    /// [health](Health) is not ready and says why.
+    ///
+    /// ```no_run
+    /// # fn example<T: redrive_core::Transport>(transport: T) {
+    /// use redrive_core::{Consumer, mins};
+    ///
+    /// let consumer = Consumer::new(transport).give_up_after(mins(30));
+    /// # }
+    /// ```
+    pub fn give_up_after(mut self, time: Duration) -> Self {
+        self.settings.give_up_after = Some(time);
         self
     }
 

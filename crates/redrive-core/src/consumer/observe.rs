@@ -144,7 +144,7 @@ pub enum Event<'a> {
         /// How long it was not ready.
         after: Duration,
     },
-    /// The consumer cannot receive: its connection was lost, or its subscription ended. The transport tries again until it can.
+    /// The consumer cannot receive: its connection was lost, its subscription ended, or the broker refuses. It is tried again until it can.
     Interrupted {
         /// The queue.
         queue: &'a str,

@@ -120,12 +120,23 @@ pub enum ConsumerError {
         #[source]
         error: TransportError,
     },
-    /// The transport cannot go on. Handlers were allowed to finish, and the rest of the deliveries in flight was given back.
+    /// The transport was closed, or was refused before it could receive for the first time. Handlers were allowed to finish, and the rest of the deliveries in flight was given back.
     #[error("the consumer of queue `{queue}` had to end: {error}")]
     Transport {
         /// The queue.
         queue: String,
         /// What the transport says.
+        #[source]
+        error: TransportError,
+    },
+    /// The consumer could not receive for as long as [`give_up_after`](super::Consumer::give_up_after) allows.
+    #[error("the consumer of queue `{queue}` had to end: it could not receive for {}: {error}", humantime::format_duration(*.after))]
+    GaveUp {
+        /// The queue.
+        queue: String,
+        /// The time that was allowed.
+        after: std::time::Duration,
+        /// Why it could not receive.
         #[source]
         error: TransportError,
     },

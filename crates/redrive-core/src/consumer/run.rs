@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, TryFutureExt};
@@ -18,14 +18,14 @@ use super::give_back::{BROKER_TIMEOUT, give_back_unstarted};
 use super::health::{Change, HealthState, note};
 use super::in_flight_log::InFlightLog;
 use super::intake::{Job, consume, reap};
-use super::observe::Observers;
 use super::preflight::Preflight;
+use super::reception::Reception;
 use super::signal_state::SignalState;
 use super::suspects::Rule;
 use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings, telemetry};
 use crate::service::ErasedService;
-use crate::transport::{Facts, OpenError, ReceiptOf, Receiver, Transport, TransportError};
+use crate::transport::{Facts, OpenError, ReceiptOf, Receiver, Transport};
 
 /// Time that dropped handlers get to stop. A handler stops at its next await; one that blocks its thread may never stop.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -143,6 +143,7 @@ impl<T: Transport> EndTold<'_, T> {
     fn tell(&mut self, error: Option<&ConsumerError>) {
         if let Some(context) = self.0.take() {
             context.signals.end();
+            context.reception.end();
             context.tell(&Event::Stopped { queue: context.queue(), error });
         }
     }
@@ -172,10 +173,12 @@ async fn start<T: Transport>(
     let ledger = settings.ledger.as_deref().map(InFlightLog::open).transpose().map_err(refused)?;
     let preflight = Arc::new(Preflight::new(&queue, &settings, ledger.is_some()));
     let changed = Arc::clone(&preflight);
+    let reception = Reception::new(&queue, &settings.observers, health, settings.give_up_after);
+    let watching = Arc::clone(&reception);
     let (state, signals) = SignalState::listen(
         settings.remembered().is_some(),
         move |facts: &Facts| changed.log_change(facts),
-        connection_watch(&queue, &settings.observers, health.clone()),
+        move |connection| watching.changed(connection),
     );
     let receiver = match transport.open(&settings.needs, signals).await {
         Ok((receiver, facts)) => {
@@ -210,41 +213,12 @@ async fn start<T: Transport>(
             "according to the ledger, a process died with these messages: each is handled alone"
         );
     }
-    let context = Context::new(transport, (receiver, state), service, settings, rule, ledger, health);
+    let context = Context::new(transport, (receiver, state), service, settings, rule, ledger, reception);
     if let Err(error) = context.receiver.set_limit(context.limit_at_first()).await {
         context.close().await;
         return Err(ConsumerError::Start { queue, error });
     }
     Ok(context)
-}
-
-/// Reports to the health and the observers when the transport can no longer receive, and when it can again.
-fn connection_watch(
-    queue: &str,
-    observers: &Observers,
-    health: watch::Sender<HealthState>,
-) -> impl Fn(Result<(), TransportError>) + Send + Sync + use<> {
-    let (queue, observers) = (queue.to_owned(), observers.clone());
-    let interruption = Mutex::new(None);
-    let set_span = move |span| *interruption.lock().unwrap_or_else(PoisonError::into_inner) = span;
-    move |connection| match connection {
-        Err(error) => {
-            if note(&health, &Change::Interrupted(error.to_string())) {
-                tracing::error!(queue, %error, "cannot receive: the transport tries again until it can");
-                set_span(Some(telemetry::interruption_span(&queue, &error)));
-                observers.tell(&Event::Interrupted { queue: &queue, error: &error });
-            }
-        }
-        Ok(()) => {
-            let since = health.borrow().interrupted_since();
-            if note(&health, &Change::Recovered) {
-                let after = since.map_or(Duration::ZERO, |since| since.elapsed());
-                tracing::info!(queue, ?after, "can receive again");
-                set_span(None);
-                observers.tell(&Event::Recovered { queue: &queue, after });
-            }
-        }
-    }
 }
 
 /// Lets the workers finish within the grace period, then makes them give back, then closes the transport.

@@ -69,8 +69,9 @@ impl<T: Transport> Runner<T> {
     ///
     /// # Errors
     ///
-    /// Before the first message: if the broker cannot honour the configuration, or the transport cannot start. Later: only for
-    /// faults that waiting does not cure, such as a deleted queue. An interruption of the broker is not an error.
+    /// Before the first message: if the broker cannot honour the configuration, or the transport cannot start. Later: only
+    /// if the transport was closed or a layer is broken, and after the time that
+    /// [`give_up_after`](super::Consumer::give_up_after) allows. What the broker refuses for a while is not an error.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, ConsumerError> {
         run::run(self.transport, self.service, self.settings, self.control, shutdown).await
     }

@@ -79,7 +79,9 @@ pub(crate) fn start_failed(span: &Span, error: &ConsumerError) {
         ConsumerError::Refused { .. } => failed(span, "Refused"),
         ConsumerError::Ledger { .. } => failed(span, "Ledger"),
         ConsumerError::Layer { .. } => failed(span, "Layer"),
-        ConsumerError::Start { error, .. } | ConsumerError::Transport { error, .. } => {
+        ConsumerError::Start { error, .. }
+        | ConsumerError::Transport { error, .. }
+        | ConsumerError::GaveUp { error, .. } => {
             failed(span, &format!("{:?}", error.kind()));
         }
     }

@@ -30,6 +30,7 @@ use crate::transport::Transport;
 /// | `MaxConcurrentCalls` | [`Consumer::concurrency`] | 16 |
 /// | `MaxDeliveryCount` | the attempts of the retry policy, the first one included | 6 |
 /// | `MaxWaitTime` | [`Consumer::max_wait_time`] | none |
+/// | `GiveUpAfter` | [`Consumer::give_up_after`] | never |
 /// | `PrefetchCount` | [`Consumer::prefetch`]; 0: nothing is fetched ahead | twice the concurrency |
 /// | `AutoComplete` | nothing: `false` is the only value | `false` |
 /// | `Retry` | the retry policy: `Policy`, `Base`, `Factor`, `Step`, `Cap`, `Deadline`, `Jitter`, or `Waits` | `Exponential`, from 50 ms to 1 min |
@@ -64,6 +65,8 @@ pub struct ConsumerOptions {
     pub prefetch: Option<u32>,
     /// `MaxWaitTime`: the longest wait of one request for messages.
     pub max_wait_time: Option<Duration>,
+    /// `GiveUpAfter`: the time without being able to receive after which the consumer ends with an error; `None`: it never does.
+    pub give_up_after: Option<Duration>,
     /// `Retry`, `MaxDeliveryCount` and `PermanentPatterns` as the preset. Settings without a key can be changed here.
     ///
     /// ```
@@ -92,6 +95,7 @@ section! {
         max_concurrent_calls: Count = "MaxConcurrentCalls",
         max_delivery_count: Count = "MaxDeliveryCount",
         max_wait_time: Wait = "MaxWaitTime",
+        give_up_after: Wait = "GiveUpAfter",
         prefetch_count: Count = "PrefetchCount",
         auto_complete: Flag = "AutoComplete",
         retry: Retry = "Retry",
@@ -151,6 +155,7 @@ impl TryFrom<Section> for ConsumerOptions {
             concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
             prefetch: prefetch(section.prefetch_count, concurrency)?,
             max_wait_time: max_wait_time(section.max_wait_time)?,
+            give_up_after: give_up_after(section.give_up_after)?,
             preset: DeadLetterBackoff::new(policy).classifier(patterns.clone()),
             patterns,
         })
@@ -193,6 +198,16 @@ fn max_wait_time(wait: Option<Wait>) -> Result<Option<Duration>, OptionsError> {
     }
 }
 
+fn give_up_after(time: Option<Wait>) -> Result<Option<Duration>, OptionsError> {
+    match time {
+        Some(Wait(Duration::ZERO)) => Err(OptionsError::at(
+            "GiveUpAfter",
+            "the first interruption would end the consumer: give at least 1 second, or leave the key out to wait for ever",
+        )),
+        other => Ok(other.map(|Wait(time)| time)),
+    }
+}
+
 fn patterns(patterns: Vec<String>) -> Result<ByPattern, OptionsError> {
     match patterns.iter().position(|pattern| pattern.trim().is_empty()) {
         Some(index) => Err(OptionsError::at(
@@ -204,7 +219,7 @@ fn patterns(patterns: Vec<String>) -> Result<ByPattern, OptionsError> {
 }
 
 impl<T: Transport, L> Consumer<T, L> {
-    /// Applies options from a configuration: concurrency, prefetch, the longest wait, and the preset, which goes inside the existing
+    /// Applies options from a configuration: concurrency, prefetch, the longest wait, when to give up, and the preset, which goes inside the existing
     /// layers as with [`with_dead_letter_backoff`](Self::with_dead_letter_backoff). A setting that is called later wins.
     pub fn configured(
         self,
@@ -216,6 +231,9 @@ impl<T: Transport, L> Consumer<T, L> {
         }
         if let Some(wait) = options.max_wait_time {
             consumer = consumer.max_wait_time(wait);
+        }
+        if let Some(time) = options.give_up_after {
+            consumer = consumer.give_up_after(time);
         }
         consumer.with_dead_letter_backoff(options.preset)
     }

@@ -55,10 +55,12 @@ fn names_and_numbers_may_be_written_as_environment_variables_are() {
         ("max-delivery-count", "3"),
         ("MaxWaitTime", "1m 30s"),
         ("autocomplete", "False"),
+        ("GIVE_UP_AFTER", "30m"),
     ];
     let section = MapDeserializer::<_, ValueError>::new(variables.into_iter());
     let options = ConsumerOptions::from_deserializer(section).unwrap();
     assert_eq!((options.concurrency, options.max_wait_time), (5, Some(secs(90))));
+    assert_eq!(options.give_up_after, Some(mins(30)));
     assert_eq!(options.preset.needs().attempts, Some(3));
     let section = MapDeserializer::<_, ValueError>::new(HashMap::from([("MaxWaitTime", "2.5")]).into_iter());
     assert_eq!(ConsumerOptions::deserialize(section).unwrap().max_wait_time, Some(millis(2500)));
@@ -124,6 +126,7 @@ fn what_contradicts_itself_is_refused_at_its_path() {
         (json!({ "MaxConcurrentCalls": 0 }), "MaxConcurrentCalls", "at least 1"),
         (json!({ "MaxDeliveryCount": 0 }), "MaxDeliveryCount", "1 for no retry"),
         (json!({ "MaxWaitTime": 0 }), "MaxWaitTime", "without a pause"),
+        (json!({ "GiveUpAfter": 0 }), "GiveUpAfter", "at least 1 second"),
         (json!({ "PrefetchCount": 4, "MaxConcurrentCalls": 5 }), "PrefetchCount", "at least 5, or 0"),
         (json!({ "PrefetchCount": 15 }), "PrefetchCount", "at least 16"),
         (json!({ "PermanentPatterns": ["x", " "] }), "PermanentPatterns[1]", "every error"),

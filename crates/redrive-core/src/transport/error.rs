@@ -163,7 +163,7 @@ pub enum TransportErrorKind {
     NotFound,
     /// Another client has the exclusive right.
     Locked,
-    /// The transport was closed.
+    /// The transport was closed, or a task of it panicked: it never receives again.
     Closed,
     /// Any other kind.
     Other,

@@ -126,7 +126,10 @@ pub trait Receiver: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Only errors that waiting does not cure, such as a queue that was deleted and must not be declared again.
+    /// [`Closed`](TransportErrorKind::Closed) if nothing can ever be received again. Any other error is a refusal that the transport does
+    /// not wait out itself, such as a queue that was deleted: the consumer decides whether it goes on. It then calls
+    /// [`set_limit`](Self::set_limit) again after a wait. A transport that tries again by itself signals
+    /// [`Disconnected`](Signal::Disconnected) instead.
     fn receive(
         &self,
         batch: &mut VecDeque<Received<Self::Receipt>>,

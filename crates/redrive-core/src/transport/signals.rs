@@ -23,8 +23,9 @@ pub enum Signal {
     Recovered,
     /// The facts of the broker changed, for example because it restarted with another version.
     FactsChanged(Facts),
-    /// The transport cannot receive at the moment, for example because the connection was lost, and tries again by itself. It may
-    /// send this again after every failed try.
+    /// The transport cannot receive at the moment, for example because the connection was lost or the broker refuses, and tries again
+    /// by itself. It may send this again after every failed try. Before the first [`Connected`](Self::Connected), a refusal that
+    /// waiting does not cure (`Topology`, `Unauthorized`, `Unsupported`) ends the consumer; later it never does.
     Disconnected(TransportError),
     /// The transport can receive, for the first time or again. It may be sent more than once.
     Connected,

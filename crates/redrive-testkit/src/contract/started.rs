@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use redrive_core::{
     Facts, Needs, OpenError, ReceiptOf, Received, Receiver, SettleError, Settlement, Signal, Signals,
-    Transport, TransportError,
+    Transport, TransportError, TransportErrorKind,
 };
 use tokio::sync::watch;
 
@@ -40,7 +40,7 @@ pub struct Started<T: Transport> {
 struct Signalled {
     facts: Option<Facts>,
     interruptions: usize,
-    disconnected: bool,
+    disconnected: Option<TransportError>,
 }
 
 impl<T: Transport> Started<T> {
@@ -67,8 +67,8 @@ impl<T: Transport> Started<T> {
             listener.send_modify(|signalled| match signal {
                 Signal::FactsChanged(facts) => signalled.facts = Some(facts),
                 Signal::Interrupted { .. } => signalled.interruptions += 1,
-                Signal::Disconnected(_) => signalled.disconnected = true,
-                Signal::Connected => signalled.disconnected = false,
+                Signal::Disconnected(error) => signalled.disconnected = Some(error),
+                Signal::Connected => signalled.disconnected = None,
                 _ => {}
             });
         });
@@ -95,7 +95,20 @@ impl<T: Transport> Started<T> {
     /// Resolves unless the transport signalled last that it is [disconnected](Signal::Disconnected). Cancel safe.
     pub async fn connected(&self) {
         // The sender is our own.
-        let _ = self.signalled.subscribe().wait_for(|signalled| !signalled.disconnected).await;
+        let _ = self.signalled.subscribe().wait_for(|signalled| signalled.disconnected.is_none()).await;
+    }
+
+    /// Resolves with the error once the transport signalled last that it is [disconnected](Signal::Disconnected) by an error of
+    /// this kind. Cancel safe.
+    pub async fn disconnected_by(&self, kind: TransportErrorKind) -> TransportError {
+        let is_it =
+            |signalled: &Signalled| signalled.disconnected.as_ref().is_some_and(|error| error.kind() == kind);
+        let mut signalled = self.signalled.subscribe();
+        match signalled.wait_for(is_it).await.map(|signalled| signalled.disconnected.clone()) {
+            Ok(Some(error)) => error,
+            // The sender is our own.
+            _ => std::future::pending().await,
+        }
     }
 
     /// Returns the receiver.

@@ -85,7 +85,7 @@ impl<T: Arrival> Source<T> {
         }
     }
 
-    /// Reports an error that only a person can correct: [`receive`](super::Inbox::receive) returns it until the limit is set
+    /// Reports an error after which this source tries nothing more, such as a connection that was closed for good: [`receive`](super::Inbox::receive) returns it until the limit is set
     /// again, which [changes](Self::changed) the wish. Does nothing if the wish has changed since this source last read it: try
     /// again then.
     ///
@@ -184,7 +184,7 @@ impl<T: Arrival> Shared<T> {
             "a task that takes deliveries of `{}` panicked (see the log): connect another transport, or restart the process",
             self.queue
         );
-        self.state().mark_broken(TransportError::new(TransportErrorKind::Other, message));
+        self.state().mark_broken(TransportError::new(TransportErrorKind::Closed, message));
         self.changed.notify_waiters();
     }
 }

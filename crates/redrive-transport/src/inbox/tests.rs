@@ -161,8 +161,8 @@ fn a_panicking_source_breaks_the_inbox_for_good() {
     panicking.join().unwrap_err();
     assert_eq!(receive(&inbox, 9), Some(Ok(vec![1])));
     for _ in 0..2 {
-        assert_eq!(receive(&inbox, 9), Some(Err(TransportErrorKind::Other)));
-        assert_eq!(set_limit(&inbox, 3), Some(Err(TransportErrorKind::Other)));
+        assert_eq!(receive(&inbox, 9), Some(Err(TransportErrorKind::Closed)));
+        assert_eq!(set_limit(&inbox, 3), Some(Err(TransportErrorKind::Closed)));
     }
     assert_eq!(set_limit(&inbox, 0), Some(Ok(())));
 }
@@ -180,8 +180,8 @@ fn a_panic_guard_reports_only_panics() {
         panic!("the test asked for a panic");
     });
     panicking.join().unwrap_err();
-    assert_eq!(receive(&inbox, 9), Some(Err(TransportErrorKind::Other)));
-    assert_eq!(set_limit(&inbox, 3), Some(Err(TransportErrorKind::Other)));
+    assert_eq!(receive(&inbox, 9), Some(Err(TransportErrorKind::Closed)));
+    assert_eq!(set_limit(&inbox, 3), Some(Err(TransportErrorKind::Closed)));
 }
 
 #[test]

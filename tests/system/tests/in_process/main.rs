@@ -6,6 +6,7 @@ mod interruptions;
 mod layers;
 mod lost;
 mod readiness;
+mod refusals;
 mod review;
 mod router;
 mod suspects;
