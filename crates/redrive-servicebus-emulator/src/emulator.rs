@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::broker::{Broker, BrokerError, Namespace, Timestamp};
+use crate::broker::{Broker, BrokerError, EntityStatus, Namespace, Queue, Settings, SetupError, Timestamp};
 use crate::error::StartError;
 use crate::faults::{Fault, Faults};
 use crate::inspect::EntityView;
 use crate::server::clock::Clock;
 use crate::server::keys::Keys;
 use crate::server::listener::Listening;
+use crate::server::mailbox::Detaching;
 use crate::server::port::Port;
 use crate::server::protocol_detect::ProtocolDetect;
 use crate::server::shared_state::SharedState;
@@ -136,7 +137,49 @@ impl Emulator {
 
     /// Detaches all links to this entity at once by `amqp:link:detach-forced`, as Azure does with idle links.
     pub fn detach(&self, path: &str) {
-        self.shared().post_to_all(|mail| mail.detach.push(path.to_owned()));
+        self.detach_links(&Detaching::forced(path));
+    }
+
+    /// Changes the status of a queue, a topic or a subscription. Its links for what is no longer allowed are detached. Not kept in the
+    /// state file.
+    ///
+    /// # Errors
+    /// If there is none at this path.
+    pub fn set_status(&self, path: &str, status: EntityStatus) -> Result<(), BrokerError> {
+        self.shared().with(|broker, _| broker.find(path).map(|entity| broker.set_status(entity, status)))?;
+        let detaching = Detaching::forced(path)
+            .with_error(&BrokerError::EntityDisabled { path: path.to_owned(), status });
+        self.detach_links(&Detaching {
+            receivers: matches!(status, EntityStatus::Disabled | EntityStatus::ReceiveDisabled),
+            senders: matches!(status, EntityStatus::Disabled | EntityStatus::SendDisabled),
+            ..detaching
+        });
+        Ok(())
+    }
+
+    /// Deletes a queue with its messages, and detaches its links. Not kept in the state file.
+    ///
+    /// # Errors
+    /// If there is no such queue.
+    pub fn delete_queue(&self, name: &str) -> Result<(), BrokerError> {
+        self.shared().with(|broker, _| broker.delete_queue(name))?;
+        let detaching =
+            Detaching::forced(name).with_error(&BrokerError::EntityNotFound { path: name.to_owned() });
+        self.detach_links(&Detaching { management: true, ..detaching });
+        Ok(())
+    }
+
+    /// Creates a queue. Not kept in the state file.
+    ///
+    /// # Errors
+    /// If there is one of this name, or Azure refuses a setting.
+    pub fn create_queue(&self, name: &str, settings: Settings) -> Result<(), SetupError> {
+        let queue = Queue { name: name.to_owned(), settings };
+        self.shared().with(|broker, _| broker.create_queue(&queue))
+    }
+
+    fn detach_links(&self, detaching: &Detaching) {
+        self.shared().post_to_all(|mail| mail.detach.push(detaching.clone()));
     }
 
     /// Ends like a killed process: sends no close, and writes nothing more. Nothing listens when this returns; the port stays

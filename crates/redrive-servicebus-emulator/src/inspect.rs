@@ -1,6 +1,10 @@
 use std::sync::Arc;
 
-use crate::broker::{BrokerError, Counts, Delivered, EntityId, SequenceNumber, Tally, Timestamp};
+use crate::amqp::Map;
+use crate::broker::{
+    BrokerError, Counts, Delivered, EntityId, ReceiveMode, ReceiverId, SequenceNumber, Settlement, Tally,
+    Timestamp,
+};
 use crate::server::shared_state::SharedState;
 
 /// A view of one entity that no client notices.
@@ -58,6 +62,24 @@ impl EntityView {
     /// If no receiver holds it.
     pub fn expire_session_lock(&self, session: &str) -> Result<(), BrokerError> {
         self.shared.with(|broker, _| broker.expire_session_lock(self.entity, session))
+    }
+
+    /// Defers the next message, as a client that received it would. Returns its number; `None` if there is no message to receive.
+    pub fn defer_next(&self) -> Option<SequenceNumber> {
+        let receiver = ReceiverId(self.shared.next_id());
+        self.shared.with(|broker, now| {
+            let received = broker.receive(self.entity, receiver, ReceiveMode::PeekLock, 1, now).ok()?;
+            let message = received.into_iter().next()?;
+            broker
+                .settle(
+                    self.entity,
+                    &[message.lock_token?],
+                    &Settlement::Defer { properties: Map::new() },
+                    now,
+                )
+                .ok()?;
+            Some(message.sequence_number)
+        })
     }
 
     /// Returns when the lock of a session expires; `None` if no receiver holds it.

@@ -29,7 +29,7 @@ mod inspect;
 mod server;
 mod store;
 
-pub use broker::{Counts, Delivered, Namespace, Settings, Timestamp, Topic};
+pub use broker::{Counts, Delivered, EntityStatus, Namespace, Settings, Timestamp, Topic};
 pub use builder::Builder;
 pub use emulator::Emulator;
 pub use error::StartError;

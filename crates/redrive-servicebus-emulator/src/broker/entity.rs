@@ -13,9 +13,12 @@ use super::duplicates::Seen;
 use super::effects::{Due, Effects, Wake};
 use super::rules::Rule;
 use super::sessions::Sessions;
-use super::settings::Settings;
+use super::settings::{EntityStatus, Settings};
 use super::stored::{Place, SequenceNumber, Stored};
 use super::{BrokerError, EntityId};
+
+/// Number of partitions of an entity that has them.
+const PARTITIONS: SequenceNumber = 4;
 
 /// The kind of an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,7 @@ pub(super) struct Entity {
     pub(super) path: Arc<str>,
     pub(super) kind: EntityKind,
     pub(super) settings: Settings,
+    pub(super) status: EntityStatus,
     pub(super) forward_to: Option<EntityId>,
     pub(super) forward_dead_letters_to: Option<EntityId>,
     pub(super) dead_letters: Option<EntityId>,
@@ -86,6 +90,7 @@ impl Entity {
             id,
             path: path.into(),
             kind,
+            status: EntityStatus::Active,
             forward_to: None,
             forward_dead_letters_to: None,
             dead_letters: None,
@@ -113,7 +118,8 @@ impl Entity {
         self.next_sequence += 1;
         let entity = self.id;
         effects.note(|| Change::NextSequence { entity, next: number + 1 });
-        number
+        // Each partition counts by itself in Azure; here the numbers of all are different.
+        if self.settings.partitioned { ((number % PARTITIONS) << 48) | number } else { number }
     }
 
     pub(super) fn insert(&mut self, effects: &mut Effects, sequence: SequenceNumber, stored: Stored) {
@@ -237,6 +243,14 @@ impl Entity {
 
     pub(super) fn not_found(&self, sequence_number: SequenceNumber) -> BrokerError {
         BrokerError::MessageNotFound { path: self.path(), sequence_number }
+    }
+
+    /// Checks that the entity is neither disabled nor `closed` for this operation.
+    pub(super) fn check_status(&self, closed: EntityStatus) -> Result<(), BrokerError> {
+        if self.status == EntityStatus::Disabled || self.status == closed {
+            return Err(BrokerError::EntityDisabled { path: self.path(), status: self.status });
+        }
+        Ok(())
     }
 
     pub(super) fn not_allowed(&self, reason: &'static str) -> BrokerError {

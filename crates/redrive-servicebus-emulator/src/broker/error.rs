@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use super::settings::EntityStatus;
+
 /// Why the broker refused. [`condition`](Self::condition) is the name on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -13,6 +15,14 @@ pub enum BrokerError {
     EntityNotFound {
         /// The requested address.
         path: String,
+    },
+    /// The entity is disabled for this operation.
+    #[error("The messaging entity '{path}' is currently disabled ({status:?}).")]
+    EntityDisabled {
+        /// The entity.
+        path: String,
+        /// Its status.
+        status: EntityStatus,
     },
     /// The lock expired, or the message was already settled.
     #[error(
@@ -131,6 +141,7 @@ impl BrokerError {
     pub fn condition(&self) -> &'static str {
         match self {
             Self::EntityNotFound { .. } => "amqp:not-found",
+            Self::EntityDisabled { .. } => "com.microsoft:entity-disabled",
             Self::MessageLockLost { .. } => "com.microsoft:message-lock-lost",
             Self::SessionLockLost { .. } => "com.microsoft:session-lock-lost",
             Self::SessionCannotBeLocked { .. } => "com.microsoft:session-cannot-be-locked",
@@ -155,7 +166,7 @@ impl BrokerError {
             Self::EntityNotFound { .. } | Self::MessageNotFound { .. } | Self::RuleNotFound { .. } => 404,
             Self::MessageLockLost { .. } | Self::SessionLockLost { .. } => 410,
             Self::SessionCannotBeLocked { .. } | Self::RuleExists { .. } => 409,
-            Self::QuotaExceeded { .. } | Self::TooMany { .. } => 403,
+            Self::QuotaExceeded { .. } | Self::TooMany { .. } | Self::EntityDisabled { .. } => 403,
             Self::NotKept { .. } => 503,
             Self::MessageSizeExceeded { .. }
             | Self::NotAllowed { .. }

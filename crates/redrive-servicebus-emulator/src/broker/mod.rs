@@ -48,7 +48,7 @@ pub use effects::Wake;
 pub use entity::{EntityKind, Tally};
 pub use error::BrokerError;
 pub use inspect::Counts;
-pub use settings::{Namespace, Queue, Settings, Subscription, Topic};
+pub use settings::{EntityStatus, Namespace, Queue, Settings, Subscription, Topic};
 pub use settle::Settlement;
 pub use setup::SetupError;
 pub(crate) use stored::Meta;
@@ -130,12 +130,18 @@ impl Broker {
         &self.entity(entity).settings
     }
 
+    /// Changes what clients may do with a queue, a topic or a subscription.
+    pub fn set_status(&mut self, entity: EntityId, status: EntityStatus) {
+        self.entities[entity.index()].status = status;
+    }
+
     /// Checks that a client may attach to send.
     ///
     /// # Errors
     /// [`BrokerError::NotAllowed`] for subscriptions and dead-letter queues.
     pub fn check_sender(&self, entity: EntityId) -> Result<(), BrokerError> {
         let entity = self.entity(entity);
+        entity.check_status(EntityStatus::SendDisabled)?;
         match entity.kind {
             EntityKind::Queue | EntityKind::Topic => Ok(()),
             EntityKind::Subscription => {
@@ -155,6 +161,7 @@ impl Broker {
     /// for, or asked for but not required.
     pub fn check_receiver(&self, entity: EntityId, session: bool) -> Result<(), BrokerError> {
         let entity = self.entity(entity);
+        entity.check_status(EntityStatus::ReceiveDisabled)?;
         if entity.kind == EntityKind::Topic {
             return Err(
                 entity.not_allowed("A topic gives no messages; receive from one of its subscriptions.")

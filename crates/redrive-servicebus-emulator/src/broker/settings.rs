@@ -48,6 +48,21 @@ pub struct Subscription {
     pub rules: Vec<Rule>,
 }
 
+/// What clients may do with an entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum EntityStatus {
+    /// Send and receive.
+    #[default]
+    Active,
+    /// Nothing.
+    Disabled,
+    /// Only receive.
+    SendDisabled,
+    /// Only send.
+    ReceiveDisabled,
+}
+
 /// Settings of a queue, a topic or a subscription. The defaults are those of Azure's Standard tier.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -66,6 +81,8 @@ pub struct Settings {
     pub duplicate_detection: Option<Duration>,
     /// Requires that every message belongs to a session, and is received through it. Default: off.
     pub requires_session: bool,
+    /// Spreads the messages over partitions: the highest 16 bits of a sequence number are its partition. Default: off.
+    pub partitioned: bool,
     /// Forwards every message to this queue or topic.
     pub forward_to: Option<String>,
     /// Forwards every dead-lettered message to this queue or topic.
@@ -86,6 +103,7 @@ impl Default for Settings {
             dead_letter_on_filter_errors: true,
             duplicate_detection: None,
             requires_session: false,
+            partitioned: false,
             forward_to: None,
             forward_dead_lettered_messages_to: None,
             max_size: 1 << 30,

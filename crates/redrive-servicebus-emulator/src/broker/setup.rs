@@ -7,10 +7,10 @@ use thiserror::Error;
 use super::effects::Effects;
 use super::entity::Entity;
 use super::limits;
-use super::settings::{Namespace, Settings};
+use super::settings::{Namespace, Queue, Settings};
 use super::tokens::Tokens;
 use super::transactions::Transactions;
-use super::{Broker, EntityId, EntityKind, Timestamp};
+use super::{Broker, BrokerError, EntityId, EntityKind, Timestamp};
 
 /// An invalid namespace: two entities with one name, a setting beyond its limit, or a wrong forwarding target.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -56,6 +56,27 @@ impl Broker {
         }
         broker.connect()?;
         Ok(broker)
+    }
+
+    /// Deletes a queue with all of its messages. Messages in flight can no longer be found.
+    ///
+    /// # Errors
+    /// If there is no such queue.
+    pub fn delete_queue(&mut self, name: &str) -> Result<(), BrokerError> {
+        let deleted = self.find(name)?;
+        let below = format!("{}/", self.path(deleted).to_lowercase());
+        self.addresses.retain(|path, id| *id != deleted && !path.starts_with(&below));
+        Ok(())
+    }
+
+    /// Creates a queue beside the existing ones.
+    ///
+    /// # Errors
+    /// The same as [`new`](Self::new).
+    pub fn create_queue(&mut self, queue: &Queue) -> Result<(), SetupError> {
+        let id = self.add(queue.name.clone(), EntityKind::Queue, None, &queue.settings)?;
+        self.add_dead_letters(id)?;
+        self.connect_one(id)
     }
 
     fn add(
@@ -113,22 +134,28 @@ impl Broker {
     /// Resolves forwarding targets after all entities exist, so that their order does not matter.
     fn connect(&mut self) -> Result<(), SetupError> {
         for at in 0..self.entities.len() {
-            let (from, settings) = (self.entities[at].id, self.entities[at].settings.clone());
-            let forward_to = self.target(from, settings.forward_to.as_deref(), "ForwardTo")?;
-            let forward_dead_letters_to = self.target(
-                from,
-                settings.forward_dead_lettered_messages_to.as_deref(),
-                "ForwardDeadLetteredMessagesTo",
-            )?;
-            if forward_to.is_some() && self.entities[at].kind == EntityKind::Topic {
-                return Err(self.wrong(from, "a topic cannot forward its messages; its subscriptions can"));
-            }
-            if forward_to.is_some() && settings.requires_session {
-                return Err(self.wrong(from, "ForwardTo cannot be combined with RequiresSession"));
-            }
-            self.entities[at].forward_to = forward_to;
-            self.entities[at].forward_dead_letters_to = forward_dead_letters_to;
+            self.connect_one(self.entities[at].id)?;
         }
+        Ok(())
+    }
+
+    fn connect_one(&mut self, from: EntityId) -> Result<(), SetupError> {
+        let settings = self.entity(from).settings.clone();
+        let forward_to = self.target(from, settings.forward_to.as_deref(), "ForwardTo")?;
+        let forward_dead_letters_to = self.target(
+            from,
+            settings.forward_dead_lettered_messages_to.as_deref(),
+            "ForwardDeadLetteredMessagesTo",
+        )?;
+        if forward_to.is_some() && self.entity(from).kind == EntityKind::Topic {
+            return Err(self.wrong(from, "a topic cannot forward its messages; its subscriptions can"));
+        }
+        if forward_to.is_some() && settings.requires_session {
+            return Err(self.wrong(from, "ForwardTo cannot be combined with RequiresSession"));
+        }
+        let entity = &mut self.entities[from.index()];
+        entity.forward_to = forward_to;
+        entity.forward_dead_letters_to = forward_dead_letters_to;
         Ok(())
     }
 

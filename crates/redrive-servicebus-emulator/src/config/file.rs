@@ -186,6 +186,7 @@ impl Properties {
                 .requires_duplicate_detection
                 .then_some(self.duplicate_detection_history_time_window),
             requires_session: self.requires_session,
+            partitioned: false,
             forward_to: self.forward_to.filter(|to| !to.is_empty()),
             forward_dead_lettered_messages_to: self
                 .forward_dead_lettered_messages_to

@@ -104,9 +104,9 @@ impl Connection {
                 session.lose_session(&mut self.context, handle);
             }
         }
-        for entity in mail.detach {
+        for detaching in mail.detach {
             for session in self.sessions.values_mut() {
-                session.detach_forced(&mut self.context, &entity);
+                session.detach_forced(&mut self.context, &detaching);
             }
         }
         if mail.time_moved {

@@ -5,11 +5,44 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::errors::amqp_error;
+use crate::amqp::state::AmqpError;
+use crate::broker::BrokerError;
+
 /// A link of a connection: its session's channel and its handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkKey {
     pub(crate) channel: u16,
     pub(crate) handle: u32,
+}
+
+/// Links that must be detached: those to one entity.
+#[derive(Debug, Clone)]
+pub(crate) struct Detaching {
+    pub(crate) entity: String,
+    pub(crate) error: AmqpError,
+    pub(crate) receivers: bool,
+    pub(crate) senders: bool,
+    /// Those to `$management`.
+    pub(crate) management: bool,
+}
+
+impl Detaching {
+    /// Those that send to or receive from this entity, as Azure does with idle links.
+    pub(crate) fn forced(entity: &str) -> Self {
+        let text = "The link was detached by force. Attach again.";
+        Self {
+            entity: entity.to_owned(),
+            error: AmqpError::new("amqp:link:detach-forced", text),
+            receivers: true,
+            senders: true,
+            management: false,
+        }
+    }
+
+    pub(crate) fn with_error(self, error: &BrokerError) -> Self {
+        Self { error: amqp_error(error), ..self }
+    }
 }
 
 /// Notifications for a connection.
@@ -19,8 +52,8 @@ pub(crate) struct Mail {
     pub(crate) wake: BTreeSet<LinkKey>,
     /// Links that lost their session.
     pub(crate) session_lost: BTreeSet<LinkKey>,
-    /// Entities whose links must be detached by force.
-    pub(crate) detach: Vec<String>,
+    /// Links that must be detached.
+    pub(crate) detach: Vec<Detaching>,
     /// The clock was advanced: links may be idle now.
     pub(crate) time_moved: bool,
     /// End without a close.

@@ -15,7 +15,7 @@ mod halves;
 pub(crate) mod http;
 pub(crate) mod keys;
 pub(crate) mod listener;
-mod mailbox;
+pub(crate) mod mailbox;
 mod management;
 mod opening;
 pub(crate) mod port;

@@ -184,7 +184,7 @@ impl Caller {
     /// Adds the emulator's time, to which all times in the response refer.
     fn finished(&self, mut answer: Answer) -> Answer {
         if let Ok(date) = HeaderValue::try_from(http_date(self.shared.clock.now())) {
-            answer.headers_mut().insert(DATE, date);
+            answer.headers_mut().append(DATE, date);
         }
         answer
     }

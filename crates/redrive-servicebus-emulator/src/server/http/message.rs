@@ -48,6 +48,10 @@ const OF_HTTP: &[&str] = &[
     "servicebussupplementaryauthorization",
 ];
 
+/// Headers that decide how the response is read: a property with such a name cannot be delivered.
+const FRAMING: &[&str] =
+    &["connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
+
 /// Reads the message of a request.
 pub(super) fn read(headers: &HeaderMap, body: Bytes, now: Timestamp) -> Result<Message, String> {
     let mut message = Message::with_data(body);
@@ -80,10 +84,11 @@ pub(super) fn write(delivered: &Delivered, location: Option<&str>, headers: &mut
     }
     for (name, value) in message.application_properties.iter() {
         let name = name.as_text().and_then(|name| HeaderName::try_from(name).ok());
-        let name = name.filter(|name| !OF_HTTP.contains(&name.as_str()));
+        let name = name.filter(|name| !FRAMING.contains(&name.as_str()));
         let value = written(value).and_then(|value| HeaderValue::try_from(value).ok());
         if let (Some(name), Some(value)) = (name, value) {
-            headers.insert(name, value);
+            // Beside a header of HTTP with this name.
+            headers.append(name, value);
         }
     }
 }

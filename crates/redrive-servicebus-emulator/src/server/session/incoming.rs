@@ -65,6 +65,14 @@ impl IncomingLink {
         }
     }
 
+    /// Returns the entity whose `$management` it is.
+    pub(super) fn managed(&self) -> Option<&str> {
+        match &self.purpose {
+            Purpose::Management { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     pub(super) fn close(&mut self, context: &mut Context) {
         self.drop_unfinished(context);
         if matches!(self.purpose, Purpose::Coordinator) {

@@ -24,7 +24,7 @@ use self::outgoing::Outgoing;
 use self::replies::Replies;
 use super::context::Context;
 use super::errors::session_lock_lost;
-use super::mailbox::LinkKey;
+use super::mailbox::{Detaching, LinkKey};
 use crate::amqp::performative::{Begin, Detach, Flow, Performative};
 use crate::amqp::state::AmqpError;
 
@@ -187,13 +187,21 @@ impl Session {
         Some(link)
     }
 
-    pub(super) fn detach_forced(&mut self, context: &mut Context, entity: &str) {
-        let hit = |path: Option<&str>| path.is_some_and(|path| path.eq_ignore_ascii_case(entity));
+    pub(super) fn detach_forced(&mut self, context: &mut Context, detaching: &Detaching) {
+        let hit = |link: &Link| {
+            let path = match link {
+                Link::Incoming(incoming) => {
+                    let sends = incoming.entity().filter(|_| detaching.senders);
+                    sends.or_else(|| incoming.managed().filter(|_| detaching.management))
+                }
+                receiving => receiving.entity().filter(|_| detaching.receivers),
+            };
+            path.is_some_and(|path| path.eq_ignore_ascii_case(&detaching.entity))
+        };
         let handles: Vec<_> =
-            self.links.iter().filter(|(_, link)| hit(link.entity())).map(|(handle, _)| *handle).collect();
+            self.links.iter().filter(|(_, link)| hit(link)).map(|(handle, _)| *handle).collect();
         for handle in handles {
-            let text = "The link was detached by force. Attach again.";
-            self.detach(context, handle, AmqpError::new("amqp:link:detach-forced", text));
+            self.detach(context, handle, detaching.error.clone());
         }
     }
 

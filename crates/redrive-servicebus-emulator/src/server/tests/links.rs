@@ -1,4 +1,5 @@
 use super::*;
+use crate::server::mailbox::Detaching;
 
 #[test]
 fn a_sender_is_given_credit_and_its_message_is_stored() {
@@ -177,7 +178,7 @@ fn a_session_lock_that_runs_out_detaches_its_link() {
 fn a_detach_that_crosses_ours_is_not_answered() {
     let mut client = Client::connect(&shared());
     client.attach_receiver(0, "orders");
-    client.mailbox.post(|mail| mail.detach.push("Orders".into()));
+    client.mailbox.post(|mail| mail.detach.push(Detaching::forced("Orders")));
     assert_eq!(detach_error(&client.hear()).unwrap().condition, "amqp:link:detach-forced");
     let detach = crate::amqp::performative::Detach { handle: 0, closed: true, error: None };
     assert!(client.say(&Performative::Detach(detach)).is_empty());
