@@ -23,6 +23,7 @@ impl Options {
     /// that is for one entity only.
     pub(crate) fn check(&self, entity_path: Option<&str>) -> Result<(), TransportError> {
         let entity = &self.entity;
+        self.check_queues()?;
         #[cfg(feature = "rest")]
         self.check_rest()?;
         if self.backend == Backend::Amqp && self.dead_letter_queue.is_some() {
@@ -70,6 +71,32 @@ impl Options {
                  `hold_lock_up_to`",
                 humantime::format_duration(hold),
                 humantime::format_duration(longest),
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses a queue that is used for two things. A parked copy in a queue that is consumed would be handled again, and each message
+    /// of one queue would be in flight twice.
+    fn check_queues(&self) -> Result<(), TransportError> {
+        let entity = &self.entity;
+        let work = match entity {
+            Entity::Queue(name) => name,
+            Entity::Subscription { topic, .. } => topic,
+        };
+        let (retry, parking) = (self.retry_queue.as_deref(), self.parking_queue.as_deref());
+        let is = |queue: Option<&str>, other: &str| queue.is_some_and(|queue| is_same_queue(queue, other));
+        for (option, queue) in [("retry_queue", retry), ("parking_queue", parking)] {
+            if is(queue, work) || is(queue, &entity.path()) {
+                return Err(refused(format!(
+                    "`{option}` is `{work}`, from which `{entity}` is consumed: name a queue of its own, or leave it out"
+                )));
+            }
+        }
+        if let Some(retry) = retry.filter(|retry| is(parking, retry)) {
+            return Err(refused(format!(
+                "`retry_queue` and `parking_queue` of `{entity}` are both `{retry}`, and parked messages would be handled again: \
+                 name two queues"
             )));
         }
         Ok(())
@@ -177,6 +204,11 @@ impl Options {
     }
 }
 
+/// Returns true if two names are one queue: Service Bus ignores case, and slashes at the ends.
+fn is_same_queue(one: &str, other: &str) -> bool {
+    one.trim_matches('/').eq_ignore_ascii_case(other.trim_matches('/'))
+}
+
 pub(super) fn refused(message: String) -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
@@ -210,6 +242,34 @@ mod tests {
         options.dead_letter_queue = Some("dead".to_owned());
         let error = options.check(None).expect_err("it would do nothing").to_string();
         assert!(error.contains("leave it out"), "{error}");
+    }
+
+    #[test]
+    fn each_queue_is_for_one_thing() {
+        let orders = || Options::new("Shop/Orders");
+        let billing = || Options::new(Entity::subscription("orders", "billing"));
+        for (options, part) in [
+            (orders().parking_queue("shop/orders"), "`parking_queue` is `Shop/Orders`"),
+            (orders().retry_queue("Shop/Orders/"), "`retry_queue` is"),
+            (orders().retry_queue("back").parking_queue("BACK"), "both `back`"),
+            (billing().retry_queue("Orders"), "`retry_queue` is `orders`"),
+            (billing().parking_queue("orders/subscriptions/billing"), "`parking_queue` is"),
+        ] {
+            for backend in backends() {
+                let error = options.clone().backend(backend).check(None).expect_err(part).to_string();
+                assert!(error.contains(part), "{error}");
+            }
+        }
+        assert!(orders().retry_queue("back").parking_queue("parked").check(None).is_ok());
+        assert!(billing().retry_queue("back").parking_queue("parked").check(None).is_ok());
+    }
+
+    fn backends() -> Vec<Backend> {
+        vec![
+            Backend::Amqp,
+            #[cfg(feature = "rest")]
+            Backend::Rest,
+        ]
     }
 
     #[cfg(feature = "config")]
