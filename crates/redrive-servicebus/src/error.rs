@@ -11,6 +11,16 @@ pub(crate) enum Refusal {
     SessionLockLost,
     /// There is no such entity.
     NotFound,
+    /// The entity is disabled, or closed for this operation (`ReceiveDisabled`, `SendDisabled`).
+    Disabled,
+    /// The entity forwards its messages, so that nobody can receive them from it.
+    Forwards,
+    /// The entity requires sessions, and the options set none.
+    NeedsSessions,
+    /// The entity does not require sessions, and the options set them.
+    HasNoSessions,
+    /// A link for sending was refused, and the client library hides the reason. Receiving from the entity is allowed.
+    NoSending,
     /// The credentials are invalid, or a right is missing.
     Unauthorized,
     /// The identity did not return a token.
@@ -63,7 +73,8 @@ impl WireError {
             "com.microsoft:session-lock-lost" => Refusal::SessionLockLost,
             "com.microsoft:session-cannot-be-locked" | "com.microsoft:timeout" => Refusal::NoSession,
             "com.microsoft:server-busy" => Refusal::Busy,
-            "amqp:not-found" | "com.microsoft:entity-disabled" => Refusal::NotFound,
+            "amqp:not-found" => Refusal::NotFound,
+            "com.microsoft:entity-disabled" => Refusal::Disabled,
             "amqp:unauthorized-access" | "com.microsoft:auth-failed" => Refusal::Unauthorized,
             "amqp:resource-limit-exceeded" => Refusal::QuotaExceeded,
             "amqp:link:message-size-exceeded" => Refusal::TooLarge,
@@ -88,9 +99,23 @@ impl WireError {
         matches!(self.refusal, Refusal::LockLost | Refusal::SessionLockLost)
     }
 
-    /// Returns true if the entity refused because it requires sessions or has none.
-    pub(crate) fn mentions_sessions(&self) -> bool {
-        self.refusal == Refusal::NotAllowed && self.text.to_lowercase().contains("session")
+    /// Names the cause of a refused link for receiving, which the broker tells only in its text. `in_session`: the link was to be for
+    /// a session.
+    pub(crate) fn of_receiving(mut self, in_session: bool) -> Self {
+        let text = self.text.to_lowercase();
+        if self.refusal == Refusal::NotAllowed {
+            if text.contains("forward") {
+                self.refusal = Refusal::Forwards;
+            } else if text.contains("session") {
+                self.refusal = if in_session { Refusal::HasNoSessions } else { Refusal::NeedsSessions };
+            }
+        }
+        self
+    }
+
+    /// Returns true if the target accepts no messages for now, and the entity may still hand out messages.
+    pub(crate) fn is_about_sending(&self) -> bool {
+        matches!(self.refusal, Refusal::Disabled | Refusal::NoSending)
     }
 
     /// Converts this into an error of the transport. `tried` names the operation and the entity.
@@ -100,6 +125,23 @@ impl WireError {
                 (Kind::Lost, "the lock is lost: the broker delivers the message again")
             }
             Refusal::NotFound => (Kind::Topology, "create the entity, or correct its name"),
+            Refusal::Disabled => (Kind::Topology, "set the entity's status to `Active`"),
+            Refusal::Forwards => (
+                Kind::Topology,
+                "it forwards its messages (`ForwardTo`): consume the entity that it forwards to, or remove `ForwardTo`",
+            ),
+            Refusal::NeedsSessions => (
+                Kind::Unsupported,
+                "the entity requires sessions: set how many to consume at a time, as in `Options::sessions(Sessions::concurrent(8))`",
+            ),
+            Refusal::HasNoSessions => (
+                Kind::Unsupported,
+                "the entity does not require sessions: remove `Options::sessions`, or recreate the entity with `RequiresSession`",
+            ),
+            Refusal::NoSending => (
+                Kind::Topology,
+                "check the status of the entity, which may be `SendDisabled`, and the right Send on it",
+            ),
             Refusal::Unauthorized => (
                 Kind::Unauthorized,
                 "check the key and its rights Listen and Send on this entity, or the identity and its roles Azure Service Bus \
@@ -127,26 +169,6 @@ impl WireError {
         };
         TransportError::new(kind, format!("{tried} failed ({self}): {next}"))
     }
-}
-
-/// Returns the error of opening an entity that requires sessions without `Options::sessions`.
-pub(crate) fn needs_sessions(entity: &str) -> TransportError {
-    TransportError::new(
-        Kind::Unsupported,
-        format!(
-            "`{entity}` requires sessions: set how many to consume at a time, as in `Options::sessions(Sessions::concurrent(8))`"
-        ),
-    )
-}
-
-/// Returns the error of opening an entity that does not require sessions with `Options::sessions`.
-pub(crate) fn has_no_sessions(entity: &str) -> TransportError {
-    TransportError::new(
-        Kind::Unsupported,
-        format!(
-            "`{entity}` does not require sessions: remove `Options::sessions`, or recreate the entity with `RequiresSession`"
-        ),
-    )
 }
 
 /// Returns the error for an entry that was found, but was not delivered within the wait.
@@ -205,6 +227,7 @@ mod tests {
             ("", Some(410), Refusal::LockLost),
             ("com.microsoft:server-busy", None, Refusal::Busy),
             ("amqp:not-found", Some(404), Refusal::NotFound),
+            ("com.microsoft:entity-disabled", Some(403), Refusal::Disabled),
             ("", Some(401), Refusal::Unauthorized),
             ("amqp:link:detach-forced", None, Refusal::Interrupted),
             ("something-new", Some(500), Refusal::Other),
@@ -215,6 +238,21 @@ mod tests {
                 "{condition} {status:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_cause_of_a_refused_link_is_read_in_its_text() {
+        let refused = |text: &str, in_session| {
+            WireError::new(Refusal::NotAllowed, text).of_receiving(in_session).refusal
+        };
+        let needs = "an entity that requires sessions cannot create a non-sessionful receiver";
+        assert_eq!(refused(needs, false), Refusal::NeedsSessions);
+        assert_eq!(refused("it has no Sessions", true), Refusal::HasNoSessions);
+        assert_eq!(
+            refused("Cannot create a receiver on an entity with auto-forwarding", false),
+            Refusal::Forwards
+        );
+        assert_eq!(refused("something else", false), Refusal::NotAllowed);
     }
 
     #[test]

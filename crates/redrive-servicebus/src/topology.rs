@@ -2,8 +2,10 @@
 
 use redrive_core::TransportError;
 
-use crate::error::{self, WireError};
+use crate::error::{Refusal, WireError};
+use crate::options::Protocol;
 use crate::shared::Shared;
+use crate::wire::Wire;
 
 /// Verifies that every consumed entity can be read, and that it requires sessions if and only if the options set them.
 pub(crate) async fn verify(shared: &Shared) -> Result<(), TransportError> {
@@ -15,21 +17,22 @@ pub(crate) async fn verify(shared: &Shared) -> Result<(), TransportError> {
 
 /// Verifies one entity, as [`verify`] does.
 pub(crate) async fn verify_entity(shared: &Shared, path: &str) -> Result<(), TransportError> {
-    let tried = |error: WireError| error.into_error(&format!("attaching to `{path}`"));
-    let wire = shared.connection.connection().await.map_err(tried)?;
-    if shared.options.sessions.is_some() {
-        return match wire.requires_sessions(path).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(error::has_no_sessions(path)),
-            Err(error) => Err(tried(error)),
-        };
-    }
-    match wire.receiver(path).await {
-        Ok(receiver) => {
-            receiver.close().await;
-            Ok(())
+    let verified = async {
+        let wire = shared.connection.connection().await?;
+        if shared.options.protocol() == Protocol::Amqp {
+            return fits(&*wire, path, shared.options.sessions.is_some()).await;
         }
-        Err(error) if error.mentions_sessions() => Err(error::needs_sessions(path)),
-        Err(error) => Err(tried(error)),
+        wire.receiver(path).await?.close().await;
+        Ok(())
+    };
+    verified.await.map_err(|error: WireError| error.into_error(&format!("attaching to `{path}`")))
+}
+
+/// Verifies that messages can be received from an entity in the way of the options. Disturbs no link of the connection.
+pub(crate) async fn fits(wire: &dyn Wire, path: &str, in_sessions: bool) -> Result<(), WireError> {
+    match (wire.requires_sessions(path).await?, in_sessions) {
+        (true, false) => Err(WireError::new(Refusal::NeedsSessions, format!("`{path}` requires sessions"))),
+        (false, true) => Err(WireError::new(Refusal::HasNoSessions, format!("`{path}` has no sessions"))),
+        _ => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use super::inbox::{Source, Unreceived};
 use super::session::Session;
 use crate::convert::Incoming;
 use crate::entity::Entity;
-use crate::error::{Refusal, WireError};
+use crate::error::WireError;
 use crate::receipt::{InFlightCount, Locked, Receipt};
 use crate::settle::dead_letter::{DeadLetterText, dead_letter};
 use crate::shared::Shared;
@@ -89,6 +89,16 @@ impl ConsumedEntity {
             .failed_in_place(counts.failed_in_place)
     }
 
+    /// Signals that the entity cannot be received from for now, and prepares the next try.
+    pub(crate) async fn refused(&self, error: WireError) {
+        if let Some(wire) = self.shared.connection.last() {
+            // It may have expired, or the key may have changed.
+            wire.forget_token(&self.path).await;
+        }
+        let error = error.into_error(&format!("receiving from `{}`", self.path));
+        self.shared.locks.signal_connection(&self.path, Err(error));
+    }
+
     /// Dead-letters a message that cannot be read: no handler can process it, and it would be redelivered up to
     /// `MaxDeliveryCount`.
     pub(crate) async fn dead_letter_undecodable(&self, lock: Uuid, why: &str, session: Option<&SessionRef>) {
@@ -99,9 +109,4 @@ impl ConsumedEntity {
             warn!(entity = %self.path, %error, "a message that cannot be read was not dead-lettered; it is redelivered");
         }
     }
-}
-
-/// Returns true if the error lasts until a person acts.
-pub(crate) fn is_lasting(error: &WireError) -> bool {
-    matches!(error.refusal, Refusal::NotFound | Refusal::Unauthorized | Refusal::NotAllowed)
 }

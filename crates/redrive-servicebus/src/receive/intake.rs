@@ -9,12 +9,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::arrival::{ArrivalContext, ConsumedEntity, Counts, is_lasting};
+use super::arrival::{ArrivalContext, ConsumedEntity, Counts};
 use super::inbox::Source;
 use super::locks::RenewedLock;
 use crate::connection::LONGEST_BACKOFF;
 use crate::error::WireError;
 use crate::receipt::InFlightCount;
+use crate::topology;
 use crate::wire::{Arrived, Wire, WireReceiver};
 
 /// Receives from one of the entities of a transport.
@@ -24,6 +25,8 @@ pub(crate) struct Intake {
     backoff: ReconnectBackoff,
     /// True from an attach on until the link is drained on request: a lost link loses its deliveries.
     may_be_cut: bool,
+    /// False after a failure: the entity is compared with the options before the next attach.
+    is_verified: bool,
     retired: Vec<Retired>,
 }
 
@@ -66,7 +69,7 @@ enum LinkEnd {
 impl Intake {
     pub(crate) fn new(consumed: ConsumedEntity, source: Source) -> Self {
         let backoff = ReconnectBackoff::up_to(LONGEST_BACKOFF);
-        Self { consumed, source, backoff, may_be_cut: false, retired: Vec::new() }
+        Self { consumed, source, backoff, may_be_cut: false, is_verified: true, retired: Vec::new() }
     }
 
     /// Receives until the transport is closed. Returns the links of deliveries that are still in flight: these can be released
@@ -83,18 +86,11 @@ impl Intake {
                     }
                     self.consumed.shared.locks.signal_interruption();
                     warn!(entity = %self.consumed.path, %error, "interrupted; attaching again");
-                    self.signal_disconnected(error);
-                    self.back_off(limit).await;
-                }
-                Err(error) if is_lasting(&error) => {
-                    self.source.fail(error.into_error(&format!("receiving from `{}`", self.consumed.path)));
-                    // The error lasts, so the next attempt waits until the limit is set again.
-                    self.source.changed().await;
+                    self.again_after(error, limit).await;
                 }
                 Err(error) => {
                     warn!(entity = %self.consumed.path, %error, "cannot attach; trying again");
-                    self.signal_disconnected(error);
-                    self.back_off(limit).await;
+                    self.again_after(error, limit).await;
                 }
             }
         }
@@ -102,9 +98,10 @@ impl Intake {
         self.retired
     }
 
-    fn signal_disconnected(&self, error: WireError) {
-        let error = error.into_error(&format!("receiving from `{}`", self.consumed.path));
-        self.consumed.shared.locks.signal_connection(Err(error));
+    async fn again_after(&mut self, error: WireError, limit: u32) {
+        self.is_verified = false;
+        self.consumed.refused(error).await;
+        self.back_off(limit).await;
     }
 
     /// Waits after a failure. A change of the limit ends the wait.
@@ -122,6 +119,11 @@ impl Intake {
             wire = self.consumed.shared.connection.connection() => wire?,
             () = wishes.other_than(limit) => return Ok(LinkEnd::Requested),
         };
+        if !self.is_verified {
+            // The entity may have been replaced by one that does not fit. A link that is refused would disturb the others.
+            topology::fits(&*wire, &self.consumed.path, false).await?;
+            self.is_verified = true;
+        }
         let mut receiver = wire.receiver(&self.consumed.path).await?;
         let in_flight = Arc::new(InFlightCount::default());
         if let Some(longest) = self.consumed.max_wait_time {
@@ -134,7 +136,7 @@ impl Intake {
         }
         receiver.allow(limit).await?;
         info!(entity = %self.consumed.path, limit, "attached");
-        self.consumed.shared.locks.signal_connection(Ok(()));
+        self.consumed.shared.locks.signal_connection(&self.consumed.path, Ok(()));
         // Credit is granted again when more than this many deliveries are settled, not for each one.
         let credit_threshold = limit / 8;
         let mut taken: u32 = 0;
@@ -168,7 +170,6 @@ impl Intake {
                 self.retired.push(Retired::new(in_flight, receiver));
                 Ok(LinkEnd::Requested)
             }
-            LinkEnd::Interrupted(error) if is_lasting(&error) => Err(error),
             interrupted => Ok(interrupted),
         }
     }

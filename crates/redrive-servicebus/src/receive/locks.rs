@@ -1,6 +1,6 @@
 //! Renews the locks of deliveries in flight until they are settled.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -34,6 +34,8 @@ pub(crate) struct Locks {
     changed: Notify,
     /// True if a delivery was lost since a link was attached: its message may come only with the next link.
     has_lost: AtomicBool,
+    /// Why entities cannot be received from.
+    refused: Mutex<BTreeMap<Arc<str>, TransportError>>,
     /// The consumer, once the transport is open.
     signals: OnceLock<Signals>,
 }
@@ -94,12 +96,17 @@ impl Locks {
         let _ = self.signals.set(signals);
     }
 
-    /// Signals that deliveries can be received, or the error. With several intakes the last signal counts: each one retries until
-    /// it succeeds.
-    pub(crate) fn signal_connection(&self, connection: Result<(), TransportError>) {
-        if let Some(signals) = self.signals.get() {
-            signals.send_connection(connection);
+    /// Signals that an entity can be received from, or the error. The transport is connected when all of its entities are. Of the
+    /// intakes of one entity, the last signal counts: each one retries until it succeeds.
+    pub(crate) fn signal_connection(&self, entity: &Arc<str>, connection: Result<(), TransportError>) {
+        let Some(signals) = self.signals.get() else { return };
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match connection {
+            Ok(()) => drop(refused.remove(entity)),
+            Err(error) => drop(refused.insert(Arc::clone(entity), error)),
         }
+        // Sent under the lock: otherwise the signals of two intakes could overtake each other.
+        signals.send_connection(refused.values().next().cloned().map_or(Ok(()), Err));
     }
 
     /// Signals that deliveries in flight were lost and are redelivered. They have numbers of the broker, so the signal need not

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use super::arrival::{ArrivalContext, ConsumedEntity, Counts, is_lasting};
+use super::arrival::{ArrivalContext, ConsumedEntity, Counts};
 use super::inbox::{Inbox, Source};
 use super::session::{FollowUp, HeldSession, Session, remaining_wait};
 use crate::connection::LONGEST_BACKOFF;
@@ -17,11 +17,15 @@ use crate::convert::later::later;
 use crate::error::{Refusal, WireError};
 use crate::options::Sessions;
 use crate::receipt::InFlightCount;
+use crate::topology;
 use crate::wire::{Accepted, Arrived, SettleAs, Wire, WireReceiver};
 
 /// The minimum time to wait for the first message of a session, even if the idle time is shorter. The broker offers a session
 /// that has a message. Releasing it earlier would accept the same session forever without a delivery.
 const FIRST_MESSAGE_WAIT: Duration = Duration::from_secs(1);
+
+/// The time within which the broker refuses a request for a session, if it does. Otherwise it waits for one.
+const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Receives from one session at a time.
 pub(crate) struct SessionIntake {
@@ -33,6 +37,8 @@ pub(crate) struct SessionIntake {
     /// Bounds the number of intakes that wait for a session.
     accepting: Arc<Semaphore>,
     backoff: ReconnectBackoff,
+    /// False after a failure: the entity is compared with the options before the next session.
+    is_verified: bool,
 }
 
 /// The phase of an intake that holds a session.
@@ -57,6 +63,7 @@ impl SessionIntake {
             sessions,
             accepting: Arc::clone(&accepting),
             backoff: ReconnectBackoff::up_to(LONGEST_BACKOFF),
+            is_verified: true,
         };
         (0..sessions.concurrent).map(intake).collect()
     }
@@ -71,19 +78,13 @@ impl SessionIntake {
                     info!(entity = %self.consumed.path, %error, "a session was lost; accepting another");
                     continue;
                 }
-                Some(Err(error)) if !is_lasting(&error) => {
+                Some(Err(error)) => {
                     warn!(entity = %self.consumed.path, %error, "a session was interrupted, or none accepted; trying again");
                     if error.refusal != Refusal::NoSession {
-                        let error =
-                            error.into_error(&format!("accepting a session of `{}`", self.consumed.path));
-                        self.consumed.shared.locks.signal_connection(Err(error));
+                        self.is_verified = false;
+                        self.consumed.refused(error).await;
                     }
                     true
-                }
-                Some(Err(error)) => {
-                    self.source
-                        .fail(error.into_error(&format!("accepting a session of `{}`", self.consumed.path)));
-                    false
                 }
                 None => false,
             };
@@ -106,10 +107,24 @@ impl SessionIntake {
         let (connection, path) =
             (Arc::clone(&self.consumed.shared.connection), Arc::clone(&self.consumed.path));
         let (accepting, wait) = (Arc::clone(&self.accepting), self.sessions.wait);
+        let is_verified = self.is_verified;
+        let shared = Arc::clone(&self.consumed.shared);
         let accepted = async move {
             let Ok(turn) = accepting.acquire_owned().await else { return Ok(None) };
             let wire = connection.connection().await?;
-            let accepted = wire.accept(&path, wait).await?;
+            if !is_verified {
+                topology::fits(&*wire, &path, true).await?;
+            }
+            let mut accepting = wire.accept(&path, wait);
+            let accepted = tokio::select! {
+                accepted = &mut accepting => accepted?,
+                // Not refused: there is no session yet, and there may be none for long.
+                () = sleep(REFUSED_WITHIN) => {
+                    shared.locks.signal_connection(&path, Ok(()));
+                    (&mut accepting).await?
+                }
+            };
+            drop(accepting);
             Ok(accepted.map(|accepted| (turn, wire, accepted)))
         };
         let accepted = tokio::select! {
@@ -118,7 +133,8 @@ impl SessionIntake {
             accepted = accepted => accepted,
         };
         let accepted = accepted?;
-        self.consumed.shared.locks.signal_connection(Ok(()));
+        self.is_verified = true;
+        self.consumed.shared.locks.signal_connection(&self.consumed.path, Ok(()));
         match accepted {
             Some((turn, wire, accepted)) => {
                 self.backoff.reset();

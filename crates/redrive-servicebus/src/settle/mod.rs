@@ -253,6 +253,8 @@ fn not_stored(error: WireError, target: &str) -> TransportError {
         Refusal::TooLarge => TransportErrorKind::TooLarge,
         Refusal::Unauthorized => TransportErrorKind::Unauthorized,
         Refusal::QuotaExceeded => TransportErrorKind::Full,
+        // Messages that need no copy go on: the queue may be closed for sending to be drained.
+        _ if error.is_about_sending() => TransportErrorKind::Full,
         _ => TransportErrorKind::NotStored,
     };
     let text = error.into_error(&format!("storing a copy in `{target}`")).to_string();

@@ -124,7 +124,7 @@ impl Worker {
 
 /// Returns true if one message may have caused the error, and not the connection or the namespace.
 fn may_be_of_one_message(error: &WireError) -> bool {
-    !matches!(error.refusal, Refusal::Interrupted | Refusal::NoTransactions)
+    !matches!(error.refusal, Refusal::Interrupted | Refusal::NoTransactions) && !error.is_about_sending()
 }
 
 #[cfg(test)]
@@ -159,6 +159,7 @@ mod tests {
     #[test]
     fn what_ended_with_the_connection_is_not_tried_one_by_one() {
         assert!(!may_be_of_one_message(&WireError::interrupted("gone")));
+        assert!(!may_be_of_one_message(&WireError::new(Refusal::Disabled, "all of them")));
         assert!(may_be_of_one_message(&WireError::new(Refusal::LockLost, "one of them")));
         assert!(may_be_of_one_message(&WireError::new(Refusal::Other, "too large")));
     }

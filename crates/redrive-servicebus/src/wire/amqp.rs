@@ -103,6 +103,10 @@ impl Wire for Amqp {
         timeout(OPEN_WAIT, answered).await.map_err(|_| no_answer(source))?
     }
 
+    async fn forget_token(&self, entity: &str) {
+        self.connection.tokens.forget(entity).await;
+    }
+
     async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
         self.connection.tokens.authorize(source).await?;
         let amqp = self.connection.begin().await?;

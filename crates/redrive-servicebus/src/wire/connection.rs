@@ -145,7 +145,11 @@ impl AmqpConnection {
             let mut session = self.session.lock().await;
             timeout(OPEN_WAIT, Requests::attach(&mut session, &format!("{entity}/$management"), &name)).await
         };
-        Ok(Arc::clone(node.insert(Arc::new(attached.map_err(|_| no_answer(entity))??))))
+        let attached = attached.map_err(|_| no_answer(entity)).and_then(|attached| attached);
+        if attached.is_err() {
+            self.tokens.forget(entity).await;
+        }
+        Ok(Arc::clone(node.insert(Arc::new(attached?))))
     }
 
     /// Returns the link for sending to an entity.
@@ -167,7 +171,11 @@ impl AmqpConnection {
             .verify_incoming_source(false)
             .verify_incoming_target(false);
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
-        let sender = match attached.map_err(|_| no_answer(target))? {
+        let attached = attached.map_err(|_| no_answer(target))?;
+        if attached.is_err() {
+            self.tokens.forget(target).await;
+        }
+        let sender = match attached {
             Ok(sender) => sender,
             Err(SenderAttachError::IllegalState) => return Err(self.refusal_of_sender(target).await),
             Err(error) => return Err(read_error::attach_sender(error)),
@@ -180,9 +188,11 @@ impl AmqpConnection {
     async fn refusal_of_sender(&self, target: &str) -> WireError {
         let attached =
             async { session::required(self.begin().await?, target, self.link_name("look")).await.map(drop) };
+        let refused = format!("a link for sending to `{target}` was refused");
         match timeout(OPEN_WAIT, attached).await {
             Ok(Err(error)) if error.refusal != Refusal::Interrupted => error,
-            _ => WireError::interrupted(format!("a link for sending to `{target}` was refused")),
+            Ok(Ok(())) => WireError::new(Refusal::NoSending, refused),
+            _ => WireError::interrupted(refused),
         }
     }
 

@@ -68,6 +68,11 @@ pub(crate) trait Wire: Debug + Send + Sync {
         Ok(false)
     }
 
+    /// Forgets the authorization for an entity that was refused: the next operation gets a fresh one.
+    async fn forget_token(&self, entity: &str) {
+        let _ = entity;
+    }
+
     /// Accepts the next session that is free and has messages, without credit. Returns `None` if there is none within the wait.
     /// Dropping the future releases a session that was accepted.
     async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {

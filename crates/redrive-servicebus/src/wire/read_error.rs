@@ -40,9 +40,10 @@ pub(crate) fn illegal_state(error: &IllegalLinkStateError) -> WireError {
     WireError::interrupted(error.to_string())
 }
 
-pub(crate) fn attach_receiver(error: ReceiverAttachError) -> WireError {
+/// `in_session`: the link was to be for a session.
+pub(crate) fn attach_receiver(error: ReceiverAttachError, in_session: bool) -> WireError {
     match error {
-        ReceiverAttachError::RemoteClosedWithError(error) => broker(&error),
+        ReceiverAttachError::RemoteClosedWithError(error) => broker(&error).of_receiving(in_session),
         ReceiverAttachError::IncomingSourceIsNone => {
             WireError::new(Refusal::NotFound, "there is no such entity")
         }

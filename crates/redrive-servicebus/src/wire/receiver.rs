@@ -41,7 +41,7 @@ impl AmqpReceiver {
     ) -> Result<Self, WireError> {
         let source = Source::builder().address(source).build();
         let attached = Self::attach_to(session, source, name, None).await;
-        Ok(attached.map_err(read_error::attach_receiver)?.0)
+        Ok(attached.map_err(|error| read_error::attach_receiver(error, false))?.0)
     }
 
     /// Attaches a link, and returns also the source and the link properties that the broker answered.

@@ -69,7 +69,7 @@ impl Requests {
             .verify_incoming_target(false)
             .attach(session)
             .await
-            .map_err(read_error::attach_receiver)?;
+            .map_err(|error| read_error::attach_receiver(error, false))?;
         let sender = Sender::builder()
             .name(format!("{name}-requests"))
             .source(Source::builder().address(reply_to.clone()).build())

@@ -71,7 +71,7 @@ pub(super) async fn required(
             Box::new(receiver).close().await;
             Ok(false)
         }
-        Err(error) if error.refusal == Refusal::NotAllowed => Ok(true),
+        Err(error) if matches!(error.refusal, Refusal::NeedsSessions | Refusal::NotAllowed) => Ok(true),
         Err(error) => Err(error),
     };
     end(session).await;
@@ -90,7 +90,7 @@ fn refused(error: ReceiverAttachError) -> WireError {
         ReceiverAttachError::IncomingSourceIsNone => {
             WireError::interrupted("a session was refused without a reason")
         }
-        error => read_error::attach_receiver(error),
+        error => read_error::attach_receiver(error, true),
     }
 }
 

@@ -75,6 +75,11 @@ impl Tokens {
         Ok(())
     }
 
+    /// Forgets the token of an entity that was refused: the next use of the entity puts a fresh one.
+    pub(super) async fn forget(&self, path: &str) {
+        self.renewals.lock().await.remove(&self.audience(path));
+    }
+
     async fn has_one(&self, audience: &str) -> bool {
         self.renewals.lock().await.contains_key(audience)
     }

@@ -22,6 +22,7 @@ async fn what_the_start_would_refuse_is_found() -> Result<(), BoxError> {
         (subscription(), "name a queue of its own with `Options::retry_queue`"),
         (ServiceBus::options("sessions"), "Sessions::concurrent("),
         (ServiceBus::options("orders").sessions(Sessions::concurrent(2)), "`orders`"),
+        (ServiceBus::options("onward"), "forwards its messages (`ForwardTo`)"),
         (
             ServiceBus::options("orders").max_delivery_count(4),
             "or lower the layers' limit (`poison_after`) below 4",
@@ -95,12 +96,14 @@ async fn a_namespace_that_is_gone_is_an_error() -> Result<(), BoxError> {
 async fn emulator() -> Result<Emulator, BoxError> {
     let mut in_sessions = Settings::default();
     in_sessions.requires_session = true;
+    let mut onward = Settings::default();
+    onward.forward_to = Some("back".to_owned());
     let topic = Topic::new("topic", Settings::default()).subscription("billing", Settings::default());
     let queues = ["orders", "back", "parked"];
     let builder = queues
         .into_iter()
         .fold(Emulator::builder(), |builder, queue| builder.queue(queue, Settings::default()));
-    Ok(builder.queue("sessions", in_sessions).topic(topic).start().await?)
+    Ok(builder.queue("sessions", in_sessions).queue("onward", onward).topic(topic).start().await?)
 }
 
 async fn handled() {}

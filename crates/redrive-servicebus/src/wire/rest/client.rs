@@ -154,6 +154,7 @@ impl Answer {
             403 if lower.contains("quota") || lower.contains("size limit") || lower.contains("maximum") => {
                 Refusal::QuotaExceeded
             }
+            403 if lower.contains("disabled") => Refusal::Disabled,
             403 => Refusal::Unauthorized,
             404 | 410 => Refusal::NotFound,
             413 => Refusal::TooLarge,

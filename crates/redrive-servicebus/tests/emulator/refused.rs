@@ -1,0 +1,301 @@
+//! Entities that refuse for a while: disabled, deleted, replaced, closed to this key. A consumer that has run waits for the end of it.
+
+use std::time::Duration;
+
+use redrive_core::{
+    BoxError, Consumer, ConsumerHandle, Delivery, Disposition, Event, Failure, Message, secs,
+};
+use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
+use redrive_servicebus_emulator::{Effect, Emulator, EntityStatus, Fault, Settings, Step, Topic};
+use redrive_testkit::contract::eventually;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const QUEUE: &str = "orders";
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A consumer that runs, and the ids of what it handled.
+struct Running {
+    handle: ConsumerHandle,
+    handled: mpsc::UnboundedReceiver<String>,
+    task: JoinHandle<Result<redrive_core::Report, redrive_core::ConsumerError>>,
+}
+
+impl Running {
+    async fn start(options: Options, address: &str) -> Result<Self, BoxError> {
+        let transport = options.connect(address).await?;
+        let (ids, handled) = mpsc::unbounded_channel();
+        let runner = Consumer::new(transport).handler(move |delivery: Delivery| {
+            let _ = ids.send(delivery.id().to_owned());
+            std::future::ready(())
+        });
+        let handle = runner.handle();
+        let task = tokio::spawn(runner.run());
+        handle.wait_for_health(redrive_core::Health::is_ready).await;
+        Ok(Self { handle, handled, task })
+    }
+
+    async fn next(&mut self) -> String {
+        timeout(TIMEOUT, self.handled.recv()).await.expect("a message in time").expect("it runs")
+    }
+
+    /// Waits until the consumer says that it takes no messages, and this.
+    async fn says(&self, part: &str) {
+        let said = |health: &redrive_core::Health| {
+            !health.is_ready() && health.error.as_ref().is_some_and(|error| error.contains(part))
+        };
+        let told = timeout(TIMEOUT, self.handle.wait_for_health(said)).await;
+        let health = told.unwrap_or_else(|_| panic!("it never says `{part}`: {}", self.handle.health()));
+        assert!(health.is_live() && health.to_string().contains("tries again"), "{health}");
+    }
+
+    /// Waits until the consumer is ready, and checks that it handles a message that is published now.
+    async fn takes_up(&mut self, options: Options, address: &str, session: bool) -> Result<(), BoxError> {
+        let ready = self.handle.wait_for_health(redrive_core::Health::is_ready);
+        timeout(TIMEOUT, ready).await.expect("it takes up again");
+        publish(options, address, "afterwards", session).await?;
+        while self.next().await != "afterwards" {}
+        Ok(())
+    }
+
+    async fn stop(self) -> Result<(), BoxError> {
+        self.handle.stop();
+        self.task.await??;
+        Ok(())
+    }
+}
+
+async fn publish(options: Options, address: &str, id: &str, session: bool) -> Result<(), BoxError> {
+    let mut message = Message::new("").with_id(id);
+    message.properties_mut().session_id = session.then(|| "s".into());
+    options.connect(address).await?.publish(message).await?;
+    Ok(())
+}
+
+fn with_sessions() -> Settings {
+    let mut settings = Settings::default();
+    settings.requires_session = true;
+    settings
+}
+
+fn forwarding() -> Settings {
+    let mut settings = Settings::default();
+    settings.forward_to = Some("other".to_owned());
+    settings
+}
+
+/// What is done to the queue, what the consumer says then, and what ends it.
+type Way = (fn(&Emulator), &'static str, fn(&Emulator));
+
+fn replace(emulator: &Emulator, settings: Settings) {
+    emulator.delete_queue(QUEUE).expect("it was there");
+    emulator.create_queue(QUEUE, settings).expect("it fits");
+}
+
+fn activate(emulator: &Emulator) {
+    emulator.set_status(QUEUE, EntityStatus::Active).expect("it is there");
+}
+
+#[tokio::test]
+async fn a_consumer_waits_for_its_queue_and_takes_up_again() -> Result<(), BoxError> {
+    let ways: [Way; 6] = [
+        (
+            |emulator| emulator.set_status(QUEUE, EntityStatus::Disabled).expect("it is there"),
+            "disabled",
+            activate,
+        ),
+        (
+            |emulator| emulator.set_status(QUEUE, EntityStatus::ReceiveDisabled).expect("it is there"),
+            "disabled",
+            activate,
+        ),
+        (
+            |emulator| emulator.delete_queue(QUEUE).expect("it was there"),
+            "could not be found",
+            |emulator| emulator.create_queue(QUEUE, Settings::default()).expect("it fits"),
+        ),
+        (
+            |emulator| {
+                emulator.inject(Fault::new(Step::Attach, Effect::unauthorized()).on(QUEUE).times(u32::MAX));
+                emulator.detach(QUEUE);
+            },
+            "Listen and Send",
+            Emulator::clear_faults,
+        ),
+        (
+            |emulator| replace(emulator, with_sessions()),
+            "Sessions::concurrent(",
+            |emulator| replace(emulator, Settings::default()),
+        ),
+        (
+            |emulator| replace(emulator, forwarding()),
+            "`ForwardTo`",
+            |emulator| replace(emulator, Settings::default()),
+        ),
+    ];
+    for (refuse, said, mend) in ways {
+        let builder =
+            Emulator::builder().queue(QUEUE, Settings::default()).queue("other", Settings::default());
+        let emulator = builder.start().await?;
+        let address = emulator.connection_string();
+        let options = || ServiceBus::options(QUEUE);
+        let mut running = Running::start(options(), &address).await?;
+        publish(options(), &address, "before", false).await?;
+        assert_eq!(running.next().await, "before");
+        refuse(&emulator);
+        running.says(said).await;
+        mend(&emulator);
+        running.takes_up(options(), &address, false).await.map_err(|error| format!("{said}: {error}"))?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_consumer_of_sessions_waits_for_its_queue_too() -> Result<(), BoxError> {
+    let ways: [Way; 3] = [
+        (
+            |emulator| emulator.set_status(QUEUE, EntityStatus::Disabled).expect("it is there"),
+            "disabled",
+            activate,
+        ),
+        (
+            |emulator| emulator.delete_queue(QUEUE).expect("it was there"),
+            "could not be found",
+            |emulator| emulator.create_queue(QUEUE, with_sessions()).expect("it fits"),
+        ),
+        (
+            |emulator| replace(emulator, Settings::default()),
+            "remove `Options::sessions`",
+            |emulator| replace(emulator, with_sessions()),
+        ),
+    ];
+    for (refuse, said, mend) in ways {
+        let emulator = Emulator::builder().queue(QUEUE, with_sessions()).start().await?;
+        let address = emulator.connection_string();
+        let options = || ServiceBus::options(QUEUE).sessions(Sessions::concurrent(2));
+        let mut running = Running::start(options(), &address).await?;
+        publish(options(), &address, "before", true).await?;
+        assert_eq!(running.next().await, "before");
+        refuse(&emulator);
+        running.says(said).await;
+        mend(&emulator);
+        running.takes_up(options(), &address, true).await.map_err(|error| format!("{said}: {error}"))?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
+#[cfg(feature = "rest")]
+#[tokio::test]
+async fn a_consumer_by_rest_waits_for_its_queue_too() -> Result<(), BoxError> {
+    let ways: [Way; 2] = [
+        (
+            |emulator| emulator.set_status(QUEUE, EntityStatus::Disabled).expect("it is there"),
+            "disabled",
+            activate,
+        ),
+        (
+            |emulator| emulator.delete_queue(QUEUE).expect("it was there"),
+            "create the entity",
+            |emulator| emulator.create_queue(QUEUE, Settings::default()).expect("it fits"),
+        ),
+    ];
+    for (refuse, said, mend) in ways {
+        let builder =
+            Emulator::builder().queue(QUEUE, Settings::default()).queue("dead", Settings::default());
+        let emulator = builder.listen_http("127.0.0.1:0").start().await?;
+        let address = emulator.http_connection_string().expect("it listens");
+        let options = || {
+            let options = ServiceBus::options(QUEUE).backend(redrive_servicebus::Backend::Rest);
+            options.dead_letter_queue("dead").poll_wait(secs(1))
+        };
+        let mut running = Running::start(options(), &address).await?;
+        publish(options(), &address, "before", false).await?;
+        assert_eq!(running.next().await, "before");
+        refuse(&emulator);
+        running.says(said).await;
+        mend(&emulator);
+        running.takes_up(options(), &address, false).await.map_err(|error| format!("{said}: {error}"))?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
+/// The token that was refused is not used again.
+#[tokio::test]
+async fn each_attach_after_a_refusal_has_a_fresh_token() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
+    let address = emulator.connection_string();
+    let mut running = Running::start(ServiceBus::options(QUEUE), &address).await?;
+    publish(ServiceBus::options(QUEUE), &address, "before", false).await?;
+    assert_eq!(running.next().await, "before");
+    emulator.inject(Fault::new(Step::Attach, Effect::unauthorized()).on(QUEUE));
+    // Meets the first token that is put from now on.
+    emulator
+        .inject(Fault::new(Step::Cbs, Effect::Refuse { condition: "com.microsoft:auth-failed".to_owned() }));
+    emulator.detach(QUEUE);
+    running.says("com.microsoft:auth-failed").await;
+    running.takes_up(ServiceBus::options(QUEUE), &address, false).await?;
+    running.stop().await
+}
+
+/// A queue that is closed for senders is drained: only what needs a copy waits.
+#[tokio::test]
+async fn a_queue_that_takes_no_messages_is_drained() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
+    let transport = ServiceBus::options(QUEUE).connect(&emulator.connection_string()).await?;
+    for id in ["good-1", "fails", "dead-1", "good-2", "dead-2", "good-3"] {
+        transport.publish(Message::new("").with_id(id)).await?;
+    }
+    emulator.set_status(QUEUE, EntityStatus::SendDisabled)?;
+    let (told, mut held) = mpsc::unbounded_channel();
+    let runner = Consumer::new(transport)
+        .concurrency(2)
+        .with_dead_letter_backoff([secs(600)])
+        .observer(move |event: &Event<'_>| {
+            if let Event::NotSettled { held: true, error, .. } = event {
+                let _ = told.send(error.to_string());
+            }
+        })
+        .handler(async |delivery: Delivery| match delivery.id() {
+            "fails" => Disposition::Retry(secs(600), Failure::custom("Broken", "no answer")),
+            id if id.starts_with("dead") => Disposition::DeadLetter(Failure::custom("Broken", "never")),
+            _ => Disposition::Ack,
+        });
+    let handle = runner.handle();
+    let task = tokio::spawn(runner.run());
+    let refused = timeout(TIMEOUT, held.recv()).await?.expect("it is told");
+    assert!(refused.contains("SendDisabled"), "{refused}");
+    let view = emulator.entity(QUEUE)?;
+    eventually("the others are settled", async || view.messages().len() == 1 && view.tally().completed == 3)
+        .await;
+    assert_eq!(emulator.entity("orders/$DeadLetterQueue")?.messages().len(), 2);
+    assert!(handle.health().blocked_for.is_none(), "{}", handle.health());
+    emulator.set_status(QUEUE, EntityStatus::Active)?;
+    eventually("the copy is stored", async || view.counts().scheduled == 1 && view.messages().len() == 1)
+        .await;
+    handle.stop();
+    task.await??;
+    Ok(())
+}
+
+/// The entity that can be read goes on, and the consumer is ready only when all can be read.
+#[tokio::test]
+async fn an_entity_that_is_disabled_holds_up_no_other() -> Result<(), BoxError> {
+    let topic = Topic::new("topic", Settings::default()).subscription("billing", Settings::default());
+    let builder = Emulator::builder().topic(topic).queue("back", Settings::default());
+    let emulator = builder.start().await?;
+    let address = emulator.connection_string();
+    let options = || ServiceBus::options(Entity::subscription("topic", "billing")).retry_queue("back");
+    let mut running = Running::start(options(), &address).await?;
+    emulator.set_status("back", EntityStatus::Disabled)?;
+    running.says("`back`").await;
+    publish(options(), &address, "meanwhile", false).await?;
+    assert_eq!(running.next().await, "meanwhile");
+    assert!(!running.handle.health().is_ready());
+    emulator.set_status("back", EntityStatus::Active)?;
+    running.takes_up(options(), &address, false).await?;
+    running.stop().await
+}
