@@ -323,3 +323,29 @@ async fn what_a_request_locks_beyond_a_pause_is_handed_out() -> Result<(), BoxEr
     transport.close().await;
     Ok(())
 }
+
+/// What others send with any name comes in a copy, too, beside the headers of HTTP with the same names.
+#[tokio::test]
+async fn a_copy_has_the_properties_that_are_named_like_headers_of_http() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let by_amqp = ServiceBus::options(QUEUE).connect(&emulator.connection_string()).await?;
+    let mut message = Message::new("body").with_id("a");
+    let names = ["link", "age", "server", "date", "location", "via", "x-ms-kind", "content-type", "etag"];
+    for name in names {
+        message.headers_mut().insert(name, format!("our {name}"));
+    }
+    by_amqp.publish(message).await?;
+    let transport = started(&emulator).await?;
+    let received = next(&transport).await;
+    let settlement = retry(&transport, &received);
+    transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    transport.close().await;
+    let by_amqp = Started::open(by_amqp, &Needs::none()).await?;
+    let copy = next(&by_amqp).await;
+    assert_eq!(copy.delivery.attempt(), 2);
+    for name in names {
+        let value = copy.delivery.message().headers().get(name).and_then(|value| value.as_str());
+        assert_eq!(value, Some(&*format!("our {name}")), "{name}");
+    }
+    Ok(())
+}

@@ -11,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::http::REPEATED;
 use crate::connection::address::Address;
 use crate::connection::auth::Token;
 use crate::error::{Refusal, WireError};
@@ -55,7 +56,7 @@ pub(super) struct Content {
     pub(super) body: Bytes,
 }
 
-/// A response with any status. The names of its headers are in lower case.
+/// A response with any status. The names of its headers are in lower case; a name may be there more than once.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -87,7 +88,10 @@ impl Client {
             Err(_) => return Err(WireError::interrupted(format!("no answer within {limit:?}"))),
         };
         let headers = headers.into_iter();
-        let headers = headers.map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()));
+        let headers = headers.map(|(name, value)| {
+            let name = name.as_str().split(REPEATED).next().unwrap_or_default();
+            (name.to_owned(), value.as_str().to_owned())
+        });
         Ok(Answer { status, headers: headers.collect(), body })
     }
 

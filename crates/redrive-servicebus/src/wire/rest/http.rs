@@ -29,6 +29,9 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD: usize = 1 << 20;
 const MAX_HEADERS: usize = 2000;
 
+/// Separates the name of a header from its number if it was there before. No name contains it.
+pub(super) const REPEATED: char = ' ';
+
 #[derive(Debug)]
 pub(super) struct Http(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
@@ -75,11 +78,12 @@ impl HttpClient for Http {
         let (head, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| Error::new(ErrorKind::Io, error))?.to_bytes();
         let mut headers = Headers::new();
-        for (name, value) in &head.headers {
-            headers.insert(
-                HeaderName::from(name.as_str().to_owned()),
-                HeaderValue::from(text(value.as_bytes())),
-            );
+        for name in head.headers.keys() {
+            for (number, value) in head.headers.get_all(name).iter().enumerate() {
+                // The library's headers have each name once. A property of the message may have the name of a header of HTTP.
+                let name = if number == 0 { name.to_string() } else { format!("{name}{REPEATED}{number}") };
+                headers.insert(HeaderName::from(name), HeaderValue::from(text(value.as_bytes())));
+            }
         }
         let status = StatusCode::try_from(head.status.as_u16())
             .map_err(|error| Error::message(ErrorKind::DataConversion, error.to_string()))?;

@@ -30,7 +30,8 @@ const MAX_PROPERTY_LINES: usize = 48;
 const NO_CONTENT_TYPE: &str = "application/atom+xml;type=entry";
 /// The time by which a lock may be shorter than reported: HTTP reports times in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
-/// The headers that HTTP defines for requests or responses. Every other header of a response is a property of the message.
+/// The headers that are no properties of a message. A property with such a name is packed when it is sent: a proxy may act on it. In
+/// a response the form of the value tells it from a header of HTTP.
 const HTTP_HEADERS: &[&str] = &[
     "accept",
     "accept-encoding",
@@ -156,8 +157,10 @@ pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
 /// Reads a message. Returns `None` if the response does not name its lock.
 pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<PeekLocked> {
     let Answer { mut headers, body, .. } = answer;
-    let mut take =
-        |name: &str| headers.iter().position(|(known, _)| known == name).map(|at| headers.swap_remove(at).1);
+    let mut take = |name: &str| {
+        let of_http = |(known, value): &(String, String)| known == name && is_of_http(name, value);
+        headers.iter().position(of_http).map(|at| headers.swap_remove(at).1)
+    };
     let broker = BrokerProperties::read(&take("brokerproperties").unwrap_or_default());
     let location = take("location").unwrap_or_default();
     let content_type = take("content-type").filter(|text| !text.starts_with(NO_CONTENT_TYPE));
@@ -181,7 +184,7 @@ pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<PeekLocked> {
     }
     let mut properties = OrderedMap::new();
     for (name, text) in headers {
-        if !HTTP_HEADERS.contains(&name.as_str()) && !name.starts_with("x-ms-") {
+        if !is_of_http(&name, &text) {
             properties.insert(known_name(name), property(text));
         }
     }
@@ -269,9 +272,22 @@ fn known_name(name: String) -> String {
     known.map_or(name, str::to_owned)
 }
 
+/// Returns true if a line of a response is a header of HTTP, and no property of the message. The service writes properties as JSON:
+/// texts in quotes, numbers, and booleans. No header of HTTP in a response has such a value, but for the length of the body. Where it
+/// cannot be told (`age: 5`, written by a proxy), the line is a property: none must be lost.
+fn is_of_http(name: &str, value: &str) -> bool {
+    let json = || serde_json::from_str(value).ok();
+    name == "content-length"
+        || is_http_name(name) && !matches!(json(), Some(Any::String(_) | Any::Bool(_) | Any::Number(_)))
+}
+
+fn is_http_name(name: &str) -> bool {
+    HTTP_HEADERS.contains(&name) || name.starts_with("x-ms-")
+}
+
 fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
-    let is_free = !HTTP_HEADERS.contains(&name) && !name.starts_with("x-ms-") && name != carried::PACKED;
+    let is_free = !is_http_name(name) && name != carried::PACKED;
     (1..=128).contains(&name.len()) && name.chars().all(fits) && is_free
 }
 

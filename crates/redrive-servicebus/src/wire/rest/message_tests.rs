@@ -109,3 +109,43 @@ fn a_lock_lasts_by_the_brokers_clock() {
     assert_eq!(lasts(None, at(100)), ASSUMED_LOCK_DURATION - ROUNDING);
     assert_eq!(lasts(Some(at(100)), at(100)), Duration::from_millis(500));
 }
+
+/// Other clients send properties with any name, and their copies have them.
+#[test]
+fn a_property_with_the_name_of_a_header_of_http_is_kept() {
+    let lines = [
+        ("brokerproperties", r#"{"SequenceNumber":1}"#),
+        ("location", "https://h/q/messages/1/00000000-0000-0000-0000-000000000007"),
+        ("content-type", "text/plain"),
+        ("content-length", "0"),
+        ("date", "Wed, 02 Jul 2014 01:32:27 GMT"),
+        ("server", "Microsoft-HTTPAPI/2.0"),
+        ("strict-transport-security", "max-age=31536000"),
+        ("x-ms-request-id", "6a7f0e0c-3f35-4d3c-8f8e-1c2f4c2f5a11"),
+        ("server", r#""db-1""#),
+        ("link", r#""https://shop/1""#),
+        ("age", "5"),
+        ("date", r#""tomorrow""#),
+        ("location", r#""Berlin""#),
+        ("via", "true"),
+        ("x-ms-kind", r#""ours""#),
+    ];
+    let headers = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let answer = Answer { status: 201, headers, body: bytes::Bytes::new() };
+    let message = incoming(answer, SystemTime::now()).expect("it is locked").incoming.message;
+    let expected = [
+        ("age", Value::I64(5)),
+        ("date", "tomorrow".into()),
+        ("link", "https://shop/1".into()),
+        ("location", "Berlin".into()),
+        ("server", "db-1".into()),
+        ("via", Value::Bool(true)),
+        ("x-ms-kind", "ours".into()),
+    ];
+    for (name, value) in &expected {
+        assert_eq!(message.headers().get(name), Some(value), "{name}");
+    }
+    assert_eq!(message.headers().iter().count(), expected.len());
+    let again = carried(&message);
+    assert_eq!(again.headers(), message.headers(), "and a copy of it");
+}
