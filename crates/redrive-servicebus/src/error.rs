@@ -2,6 +2,8 @@
 
 use redrive_core::{TransportError, TransportErrorKind as Kind};
 
+use crate::convert::SetAside;
+
 /// The reason why a request failed, as far as a caller distinguishes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -177,6 +179,29 @@ pub(crate) fn in_flight_elsewhere(place: &str) -> TransportError {
         "another client has the message in flight, or has just taken it from `{place}`: try again later"
     );
     TransportError::new(Kind::Lost, message)
+}
+
+/// Returns the error for an entry that the broker does not deliver in its turn.
+pub(crate) fn is_set_aside(place: &str, set_aside: SetAside) -> TransportError {
+    let message = match set_aside {
+        SetAside::Deferred => format!(
+            "somebody deferred the message in `{place}`: Service Bus delivers it only by its sequence number, to who deferred it; complete \
+             or abandon it there"
+        ),
+        SetAside::Scheduled => format!(
+            "the message in `{place}` was sent for a later time, and Service Bus does not deliver it before: try again then, or cancel it"
+        ),
+    };
+    TransportError::new(Kind::Unsupported, message)
+}
+
+/// Returns the error for a queue whose sequence numbers do not ascend.
+pub(crate) fn is_partitioned(place: &str) -> TransportError {
+    let message = format!(
+        "`{place}` is partitioned: its sequence numbers do not ascend in the order of its messages, and a look by them could miss \
+         some. Nothing was read; `Backend::Rest` reads it by locking its messages"
+    );
+    TransportError::new(Kind::Unsupported, message)
 }
 
 /// Returns the error for an entry whose copy is stored, but which could not be removed.

@@ -26,11 +26,22 @@ const NEVER_SENT: [&str; 4] =
 /// The prefix of the header for a foreign property with such a name.
 pub(super) const FOREIGN_PREFIX: &str = "foreign:";
 
+/// The reason why the broker does not deliver a message in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetAside {
+    /// Somebody deferred it: it is delivered only by its number.
+    Deferred,
+    /// It was sent for a later time.
+    Scheduled,
+}
+
 /// A received message, with the data that the broker adds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Incoming {
     pub(crate) message: Message,
     pub(crate) sequence_number: i64,
+    /// Set if the broker does not deliver it in its turn.
+    pub(crate) set_aside: Option<SetAside>,
     /// The broker's count of earlier deliveries.
     pub(crate) delivery_count: u32,
     pub(crate) locked_until: Option<SystemTime>,
@@ -230,6 +241,8 @@ fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Heade
             ("x-opt-locked-until", Amqp::Timestamp(time)) => {
                 found.locked_until = Timestamp::from_unix_millis(time.milliseconds()).to_system_time();
             }
+            ("x-opt-message-state", Amqp::Int(1)) => found.set_aside = Some(SetAside::Deferred),
+            ("x-opt-message-state", Amqp::Int(2)) => found.set_aside = Some(SetAside::Scheduled),
             ("x-opt-partition-key", Amqp::String(key)) => {
                 headers.insert(PARTITION_KEY, key);
             }

@@ -13,7 +13,7 @@ pub(crate) mod values;
 
 pub(crate) use body::WireMessage;
 pub(crate) use changes::{changes, counted, cut, is_mark, marked, parked, unmarked};
-pub(crate) use incoming::{Incoming, id_text, incoming};
+pub(crate) use incoming::{Incoming, SetAside, id_text, incoming};
 #[cfg(any(test, feature = "rest"))]
 pub(crate) use names::{DESCRIPTION, REASON, carried};
 pub(crate) use names::{PARKED, SCHEDULED_AT};

@@ -3,11 +3,12 @@
 use redrive_core::Shelved;
 
 use super::place::{Marks, Place};
-use crate::convert::Incoming;
+use crate::convert::{Incoming, SetAside};
 
 /// A message on a shelf, as operators see it.
 pub(super) struct SeenEntry {
     pub(super) sequence_number: i64,
+    pub(super) set_aside: Option<SetAside>,
     pub(super) shelved: Shelved,
 }
 
@@ -22,7 +23,7 @@ impl SeenEntry {
         };
         shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);
         shelved.broker_description = incoming.dead_letter_description.clone().filter(|_| !by_redrive);
-        Self { sequence_number: incoming.sequence_number, shelved }
+        Self { sequence_number: incoming.sequence_number, set_aside: incoming.set_aside, shelved }
     }
 }
 

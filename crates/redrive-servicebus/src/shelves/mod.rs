@@ -30,6 +30,8 @@ use work::{Work, only};
 
 /// The most messages that one request peeks.
 const PEEK_BATCH: i32 = 100;
+/// The place of the partition in a sequence number.
+const PARTITION_SHIFT: u32 = 48;
 /// The most messages that are locked at the same time by a protocol that can read messages only by locking them.
 const MAX_LOCKED: usize = 1000;
 
@@ -150,7 +152,21 @@ struct LockedMessages {
 async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, TransportError> {
     let peeked = wire.peek(path, from, PEEK_BATCH).await;
     let peeked = peeked.map_err(|error| error.into_error(&format!("peeking messages of `{path}`")))?;
-    Ok(peeked.into_iter().map(convert::incoming).collect())
+    let peeked: Vec<_> = peeked.into_iter().map(convert::incoming).collect();
+    if numbers_ascend(from, peeked.iter().map(|incoming| incoming.sequence_number)) {
+        Ok(peeked)
+    } else {
+        Err(error::is_partitioned(path))
+    }
+}
+
+/// Returns true if these numbers of peeked messages ascend, and are of one partition: whoever asks for the next ones misses none. A
+/// partitioned entity has its partition in the highest 16 bits of each number.
+fn numbers_ascend(from: i64, numbers: impl IntoIterator<Item = i64>) -> bool {
+    let mut last = from.saturating_sub(1);
+    numbers
+        .into_iter()
+        .all(|number| number > std::mem::replace(&mut last, number) && number >> PARTITION_SHIFT == 0)
 }
 
 /// Locks all messages of a place, up to a limit, if the protocol can read messages only by locking them. Otherwise returns
@@ -277,5 +293,19 @@ impl Shelves for ServiceBusShelves {
         };
         let message = if matches!(marks, Marks::Trusted) { marked(message, shelf) } else { message };
         EntityPublisher::new(&self.shared.connection, queue).send(&message, None).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_that_ascend_in_one_partition_miss_nothing() {
+        assert!(numbers_ascend(1, []) && numbers_ascend(1, [1, 2, 9]));
+        assert!(numbers_ascend(i64::MAX, []));
+        for numbers in [vec![2, 1], vec![3, 3], vec![1, (1 << 48) + 1], vec![(5 << 48) + 7], vec![-1]] {
+            assert!(!numbers_ascend(1, numbers.clone()), "{numbers:?}");
+        }
     }
 }

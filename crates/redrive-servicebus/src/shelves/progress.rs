@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use redrive_core::{EntryHandle, EntryOutcome, ShelfReport, TransportError};
 
+use crate::convert::SetAside;
 use crate::error::{self, Refusal};
 
 /// The most lost locks of one message after which it is tried again.
@@ -23,6 +24,7 @@ pub(super) struct EntryError {
 pub(super) struct ChosenEntry {
     pub(super) handle: EntryHandle,
     pub(super) id: Option<String>,
+    pub(super) set_aside: Option<SetAside>,
 }
 
 /// The step after a failure.
@@ -94,7 +96,7 @@ impl Progress {
         stopped: bool,
         report: &mut ShelfReport,
     ) {
-        for (number, ChosenEntry { handle, id }) in left {
+        for (number, ChosenEntry { handle, id, .. }) in left {
             let outcome = match stopped && !self.is_sent(number) {
                 true => EntryOutcome::NotTried,
                 false => self.failed(number, error::in_flight_elsewhere(place)),
@@ -165,7 +167,11 @@ mod tests {
             let named = |number: i64| {
                 (
                     number,
-                    ChosenEntry { handle: EntryHandle::new(Shelf::DeadLetter, number.to_string()), id: None },
+                    ChosenEntry {
+                        handle: EntryHandle::new(Shelf::DeadLetter, number.to_string()),
+                        id: None,
+                        set_aside: None,
+                    },
                 )
             };
             let mut report = ShelfReport::default();

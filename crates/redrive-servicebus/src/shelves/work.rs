@@ -74,7 +74,12 @@ impl ServiceBusShelves {
         if let Some(held) = lock_all(&*wire, &place.path).await? {
             return self.process_by_locking(&*wire, place, held, which, work, report).await;
         }
-        let chosen = self.choose(&*wire, place, which).await?;
+        let mut chosen = self.choose(&*wire, place, which).await?;
+        for (_, entry) in chosen.extract_if(|_, entry| entry.set_aside.is_some()) {
+            let Some(set_aside) = entry.set_aside else { continue };
+            let error = error::is_set_aside(&place.path, set_aside);
+            report.note(entry.handle, entry.id.as_deref(), EntryOutcome::Failed(error));
+        }
         if chosen.is_empty() {
             return Ok(());
         }
@@ -370,7 +375,7 @@ impl ServiceBusShelves {
 fn selected(seen: SeenEntry, which: &Selection) -> Option<ChosenEntry> {
     let shelved = seen.shelved;
     let id = shelved.message.id().map(str::to_owned);
-    which.includes(&shelved).then_some(ChosenEntry { handle: shelved.handle, id })
+    which.includes(&shelved).then_some(ChosenEntry { handle: shelved.handle, id, set_aside: seen.set_aside })
 }
 
 /// Returns true if the report covers every selected handle of this place.

@@ -7,3 +7,4 @@ mod foreign;
 mod limits;
 mod redrive;
 mod reports;
+mod set_aside;
