@@ -66,7 +66,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
                 shared.facts.send_connection(Err(interrupted));
                 pause
             }
-            Some(Err(failed)) if needs_a_person(&failed) => {
+            // Somebody closed the shared connections.
+            Some(Err(failed)) if failed.kind() == TransportErrorKind::Closed => {
                 error!(queue = %shared.queue(), error = %failed, "intake stopped");
                 source.fail(failed);
                 source.changed().await;
@@ -82,11 +83,6 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
         // A change of the wanted limit ends the pause.
         let _ = timeout(pause, wishes.other_than(limit)).await;
     }
-}
-
-/// Returns true if waiting does not help: the queue is missing, or somebody closed the shared connections.
-fn needs_a_person(failed: &TransportError) -> bool {
-    matches!(failed.kind(), TransportErrorKind::Topology | TransportErrorKind::Closed)
 }
 
 /// Why a subscription ended unexpectedly.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, Scene, dead_letter, message, needs, next, publish, settle, settles};
 use crate::fault_proxy::through_proxy;
+use futures::FutureExt as _;
 use redrive_brokers::Proxy;
 use redrive_core::{
     Consumer, Delivery, Event, Selection, Settlement, Shelf, Shelves as _, Signals, Suspects, Transport,
@@ -17,8 +18,8 @@ use redrive_testkit::contract::{Started, eventually, found};
 crate::tests!(
     a_broker_that_gives_up_a_declaration_is_asked_again,
     a_deleted_work_queue_is_declared_again,
-    a_deleted_work_queue_that_is_only_verified_ends_the_intake,
-    an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume,
+    a_deleted_work_queue_that_is_only_verified_is_waited_for,
+    an_intake_that_is_refused_is_not_ended_by_a_pause_and_a_resume,
     what_is_in_flight_when_the_subscription_ends_comes_again_at_once,
     a_silent_connection_is_given_up_within_the_heartbeats_bounds,
     a_cut_connection_is_an_interruption,
@@ -104,19 +105,18 @@ async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
     scene.tidy_up(&needs).await;
 }
 
-async fn a_deleted_work_queue_that_is_only_verified_ends_the_intake(scene: Scene) {
+async fn a_deleted_work_queue_that_is_only_verified_is_waited_for(scene: Scene) {
     let needs = needs(&[100], 10);
     scene.started(&needs).await.close().await;
     let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     scene.delete(&scene.queue).await;
-    let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
-    let error = received.expect_err("the queue is gone");
-    assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+    let refused = transport.disconnected_by(TransportErrorKind::Topology);
+    let error = tokio::time::timeout(common::ARRIVAL, refused).await.expect("it says so");
     assert!(error.to_string().contains(&scene.queue), "{error}");
-    // A person declares it again, and the intake goes on.
+    // A person declares it again, and the intake goes on by itself.
     scene.started(&needs).await.close().await;
-    transport.resume().await.expect("resumed");
+    transport.connected().await;
     publish(&transport, message("a")).await;
     let hand = next(&transport).await;
     transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
@@ -124,22 +124,25 @@ async fn a_deleted_work_queue_that_is_only_verified_ends_the_intake(scene: Scene
     scene.tidy_up(&needs).await;
 }
 
-/// A pause that finds the intake failed returns at once; the resume comes while the intake still takes the pause in.
-async fn an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume(scene: Scene) {
+/// A pause that finds the intake refused returns at once; the resume comes while the intake still takes the pause in.
+async fn an_intake_that_is_refused_is_not_ended_by_a_pause_and_a_resume(scene: Scene) {
     let needs = needs(&[100], 10);
     scene.started(&needs).await.close().await;
     let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     scene.delete(&scene.queue).await;
     for round in 0..50 {
-        let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
-        let error = received.map(|received| assert!(received.is_some(), "the end, in round {round}"));
-        assert_eq!(error.expect_err("the queue is gone").kind(), TransportErrorKind::Topology);
+        let refused = transport.disconnected_by(TransportErrorKind::Topology);
+        tokio::time::timeout(common::ARRIVAL, refused).await.expect("it says so");
+        assert!(transport.receive().now_or_never().is_none(), "the end, in round {round}");
         transport.pause().await.expect("paused");
         transport.resume().await.expect("resumed");
     }
-    transport.close().await;
     scene.started(&needs).await.close().await;
+    publish(&transport, message("a")).await;
+    let hand = next(&transport).await;
+    transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
     scene.tidy_up(&needs).await;
 }
 

@@ -7,6 +7,7 @@ use crate::common::{
     with_short_wait,
 };
 use crate::fault_proxy::{FaultProxy, through_proxy};
+use futures::FutureExt as _;
 use futures::future::join_all;
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
@@ -17,9 +18,9 @@ use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
 use redrive_testkit::contract::{Started, eventually};
 
 crate::tests!(
-    a_work_queue_that_came_back_without_its_arguments_ends_the_intake,
-    a_work_queue_that_came_back_as_another_type_ends_the_intake,
-    a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake,
+    a_work_queue_that_came_back_without_its_arguments_is_waited_for,
+    a_work_queue_that_came_back_as_another_type_is_waited_for,
+    a_work_queue_that_is_replaced_under_its_consumer_is_waited_for,
     what_waits_in_the_single_queue_finds_its_way_back,
     what_waits_in_the_single_queue_finds_its_way_into_a_queue_that_does_not_fit,
     a_consumer_that_the_broker_forgot_subscribes_again,
@@ -72,9 +73,13 @@ async fn works(transport: &Started<RabbitMq>) {
     complete(transport, hand.receipt).await;
 }
 
-async fn ends(transport: &Started<RabbitMq>) -> TransportError {
-    let received = tokio::time::timeout(ARRIVAL, transport.receive()).await.expect("an answer");
-    received.map(|received| received.map(|hand| hand.delivery)).expect_err("the intake goes on")
+/// Waits until the transport says that the queue does not fit, and checks that it takes nothing.
+async fn is_refused(transport: &Started<RabbitMq>) -> TransportError {
+    let refused = transport.disconnected_by(TransportErrorKind::Topology);
+    let error = tokio::time::timeout(ARRIVAL, refused).await.expect("it says so");
+    let received = transport.receive().now_or_never();
+    assert!(received.is_none(), "it takes nothing, and does not end");
+    error
 }
 
 async fn ready(scene: &Scene, queue: &str) -> u32 {
@@ -84,7 +89,7 @@ async fn ready(scene: &Scene, queue: &str) -> u32 {
 }
 
 /// With dead letters that the broker moves each of these messages would be lost at its first failure.
-async fn a_work_queue_that_came_back_without_its_arguments_ends_the_intake(scene: Scene) {
+async fn a_work_queue_that_came_back_without_its_arguments_is_waited_for(scene: Scene) {
     let needs = needs(&[100], 10);
     let (proxy, url) = proxied(&scene).await;
     let options = scene.options().dead_letters(DeadLetters::Broker);
@@ -94,21 +99,21 @@ async fn a_work_queue_that_came_back_without_its_arguments_ends_the_intake(scene
     for _ in 0..3 {
         scene.publish_raw(&scene.queue, b"body", BasicProperties::default()).await;
     }
-    let error = ends(&transport).await;
+    let error = is_refused(&transport).await;
     assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
     for part in [&*scene.queue, "other arguments", "Delete the queue"] {
         assert!(error.to_string().contains(part), "`{part}` is not in: {error}");
     }
     eventually("all three stay", async || ready(&scene, &scene.queue).await == 3).await;
-    // A person mends it, and the intake goes on.
+    // A person mends it, and the intake goes on by itself.
     scene.delete(&scene.queue).await;
-    transport.resume().await.expect("resumed");
+    transport.connected().await;
     works(&transport).await;
     transport.close().await;
     scene.tidy_up(&needs).await;
 }
 
-async fn a_work_queue_that_came_back_as_another_type_ends_the_intake(scene: Scene) {
+async fn a_work_queue_that_came_back_as_another_type_is_waited_for(scene: Scene) {
     let needs = needs(&[100], 10);
     let (proxy, url) = proxied(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
@@ -118,7 +123,7 @@ async fn a_work_queue_that_came_back_as_another_type_ends_the_intake(scene: Scen
         QueueType::Quorum => QueueType::Classic,
     };
     replaced_in_an_outage(&scene, &proxy, &foreign(other)).await;
-    let error = ends(&transport).await;
+    let error = is_refused(&transport).await;
     assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
     assert!(error.to_string().contains("other arguments"), "{error}");
     transport.close().await;
@@ -126,7 +131,7 @@ async fn a_work_queue_that_came_back_as_another_type_ends_the_intake(scene: Scen
 }
 
 /// The connection stays, and the broker ends the subscription.
-async fn a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake(scene: Scene) {
+async fn a_work_queue_that_is_replaced_under_its_consumer_is_waited_for(scene: Scene) {
     let needs = needs(&[100], 10);
     let (proxy, direct) = (Proxy::start(common::address(&scene.url)).await.expect("a proxy"), &scene.url);
     let fault_proxy = FaultProxy::start(proxy.addr()).await;
@@ -146,7 +151,7 @@ async fn a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake(scene:
     proxy.thaw();
     // RabbitMQ 3.10 may not have told.
     fault_proxy.cancel_subscription();
-    let error = ends(&transport).await;
+    let error = is_refused(&transport).await;
     assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
     assert!(error.to_string().contains(&scene.queue), "{error}");
     transport.close().await;
@@ -173,7 +178,7 @@ async fn what_waits_in_the_single_queue_finds_its_way_back(scene: Scene) {
     common::tidy_up(&scene, &[], &exchanges).await;
 }
 
-/// Also where the intake cannot go on: else the broker would drop what comes due.
+/// Also where the intake waits: else the broker would drop what comes due.
 async fn what_waits_in_the_single_queue_finds_its_way_into_a_queue_that_does_not_fit(scene: Scene) {
     let needs = needs(&[100], 10);
     let (proxy, url) = proxied(&scene).await;
@@ -181,7 +186,7 @@ async fn what_waits_in_the_single_queue_finds_its_way_into_a_queue_that_does_not
     let transport = options.connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     replaced_in_an_outage(&scene, &proxy, &foreign(scene.queue_type)).await;
-    assert_eq!(ends(&transport).await.kind(), TransportErrorKind::Topology);
+    assert_eq!(is_refused(&transport).await.kind(), TransportErrorKind::Topology);
     common::publish_to(&scene, &format!("{}--retry", scene.queue), "any", BasicProperties::default()).await;
     eventually("it is there", async || ready(&scene, &scene.queue).await == 1).await;
     transport.close().await;
