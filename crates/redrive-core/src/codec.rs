@@ -74,7 +74,7 @@ pub trait Encode<T: ?Sized>: Codec {
     fn encode(value: &T) -> Result<Bytes, BoxError>;
 }
 
-/// JSON, by `serde_json`.
+/// JSON, by `serde_json`. A byte order mark before it, as some programs write, is skipped.
 #[cfg(feature = "json")]
 #[derive(Clone, Copy, Debug)]
 pub struct JsonCodec;
@@ -87,7 +87,8 @@ impl Codec for JsonCodec {
 #[cfg(feature = "json")]
 impl<T: serde::de::DeserializeOwned> Decode<T> for JsonCodec {
     fn decode(body: &Bytes) -> Result<T, BoxError> {
-        Ok(serde_json::from_slice(body)?)
+        const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+        Ok(serde_json::from_slice(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body))?)
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use crate::extensions::Extensions;
 use crate::header_names;
-use crate::headers::{Timestamp, Value};
+use crate::headers::Value;
 use crate::history::FailureHistory;
 use crate::message::Message;
 use crate::publisher::Publisher;
+use crate::times::plausible;
 use crate::trace::TraceParent;
 
 /// One arrival of a message at this consumer. It passes through the layers to the handler. It cannot settle anything: that right
@@ -61,7 +62,7 @@ impl Delivery {
     /// before.
     #[must_use]
     pub fn from_origin(mut message: Message, origin: &Origin, received_at: SystemTime) -> Self {
-        let mut history = FailureHistory::is_on(&message).then(|| Arc::new(FailureHistory::read(&message)));
+        let mut history = believed_history(&message, received_at);
         if message.assign_id() {
             Arc::make_mut(history.get_or_insert_default()).id_assigned = true;
         }
@@ -159,7 +160,7 @@ impl Delivery {
     /// Replaces the message by this copy, as if the copy had arrived instead.
     pub(crate) fn replaced_by(self, copy: Message, now: SystemTime) -> Self {
         self.with(|fields| {
-            fields.history = FailureHistory::is_on(&copy).then(|| Arc::new(FailureHistory::read(&copy)));
+            fields.history = believed_history(&copy, now);
             fields.message = copy;
             fields.received_at = now;
             (fields.broker_delivery_count, fields.failures_in_place, fields.redelivered) = (1, 0, false);
@@ -290,7 +291,7 @@ impl Delivery {
     /// If the broker tells when it [put the message into its queue](Self::with_enqueued_at), the expiration is counted from then.
     /// Otherwise it is counted from the publisher's `timestamp`, if there is one that is not later than the first delivery (to
     /// the end of its second, because AMQP 0-9-1 tells no more); else from the first delivery, so that the time that the message
-    /// spent in its queue before is not counted. An operator's redrive restarts it.
+    /// spent in its queue before is not counted. An operator's redrive restarts it. A time that is not [plausible] is not known.
     #[must_use]
     pub fn deadline(&self) -> Option<SystemTime> {
         if self.history().deadline.is_some() {
@@ -308,12 +309,19 @@ impl Delivery {
     /// Returns when the expiration that the message itself carries ends, whatever its headers say; a copy carries none.
     pub(crate) fn own_deadline(&self) -> Option<SystemTime> {
         let properties = self.fields.message.properties();
-        let published =
-            self.fields.enqueued_at.or_else(|| properties.timestamp.and_then(Timestamp::to_system_time));
+        let received_at = self.fields.received_at;
+        let enqueued_at = self.fields.enqueued_at.and_then(|time| plausible(time, received_at));
+        let published = enqueued_at.or_else(|| self.published_at(received_at));
         let published = published.and_then(|time| time.checked_add(Duration::from_secs(1)));
         let from =
             published.map_or(self.fields.received_at, |published| published.min(self.fields.received_at));
         from.checked_add(properties.expiration?)
+    }
+
+    /// Returns the publisher's `timestamp`, if a decision at `now` may rely on it.
+    fn published_at(&self, now: SystemTime) -> Option<SystemTime> {
+        let time = self.fields.message.properties().timestamp?.to_system_time()?;
+        plausible(time, now)
     }
 
     /// Returns when the broker put the message into its queue; `None` if the broker does not tell.
@@ -362,8 +370,8 @@ impl Delivery {
     /// failure; else since it came into its queue, or here.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
-        let published = self.fields.message.properties().timestamp.and_then(Timestamp::to_system_time);
-        let since = published.or(self.history().first_failed_at).or(self.fields.enqueued_at);
+        let enqueued_at = self.fields.enqueued_at.and_then(|time| plausible(time, now));
+        let since = self.published_at(now).or(self.history().first_failed_at).or(enqueued_at);
         // A clock may be ahead of ours.
         now.duration_since(since.unwrap_or(self.fields.received_at)).unwrap_or_default()
     }
@@ -373,6 +381,10 @@ impl Delivery {
     pub fn trace_parent(&self) -> Option<TraceParent> {
         self.fields.message.headers().get("traceparent").and_then(Value::as_str).and_then(TraceParent::parse)
     }
+}
+
+fn believed_history(message: &Message, now: SystemTime) -> Option<Arc<FailureHistory>> {
+    FailureHistory::is_on(message).then(|| Arc::new(FailureHistory::read(message).believed(now)))
 }
 
 impl fmt::Debug for Delivery {

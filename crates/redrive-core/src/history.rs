@@ -7,10 +7,12 @@ use crate::header_names as names;
 use crate::headers::{Headers, Timestamp, Value};
 use crate::message::Message;
 use crate::text::fnv1a;
+use crate::times::{parse_rfc3339, plausible};
 use crate::trace::TraceParent;
 
 /// History of a message's failures. Reading never fails and never panics, whatever the headers contain. A count that is present
-/// but cannot be read is [`Count::Unreadable`], never silently zero.
+/// but cannot be read is [`Count::Unreadable`], never silently zero. Times are as they were written:
+/// [`believed`](Self::believed) leaves those that a decision may rely on.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FailureHistory {
@@ -159,6 +161,22 @@ impl FailureHistory {
         }
     }
 
+    /// Returns the history without the times that are not [plausible] at `now`: for every decision by a time. Those of
+    /// [`past`](Self::past) stay, for people.
+    #[must_use]
+    pub fn believed(mut self, now: SystemTime) -> Self {
+        for time in [
+            &mut self.first_failed_at,
+            &mut self.last_failed_at,
+            &mut self.deadline,
+            &mut self.not_before,
+            &mut self.due_at,
+        ] {
+            *time = time.and_then(|time| plausible(time, now));
+        }
+        self
+    }
+
     /// Returns true if the message carries anything to read. Most messages do not: nothing has failed yet.
     pub(crate) fn is_on(message: &Message) -> bool {
         message.headers().iter().any(|(name, _)| name.starts_with(names::PREFIX))
@@ -218,7 +236,7 @@ fn read_wait_left(value: &Value, copy_number: u32) -> Option<Duration> {
 /// Reads RFC 3339, as redrive writes it; or a timestamp or milliseconds since 1970, if another client rewrote the header.
 fn read_time(value: &Value) -> Option<SystemTime> {
     match value {
-        Value::String(text) => humantime::parse_rfc3339_weak(text).ok(),
+        Value::String(text) => parse_rfc3339(text),
         Value::Timestamp(time) => time.to_system_time(),
         other => Timestamp::from_unix_millis(i64::try_from(other.as_integer()?).ok()?).to_system_time(),
     }

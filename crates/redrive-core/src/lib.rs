@@ -34,6 +34,7 @@ mod settlement;
 pub mod stage;
 mod stages;
 mod text;
+mod times;
 mod trace;
 mod transport;
 
@@ -89,6 +90,7 @@ pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
 pub use stages::Stages;
+pub use times::{parse_rfc3339, plausible, rfc3339};
 pub use trace::TraceParent;
 pub use transport::{
     Counting, Delays, Facts, Finding, HeaderLimit, Limits, NativeDeadLetter, NoReceiver, OpenError, Outline,

@@ -140,6 +140,12 @@ impl Message {
         Self::from_parts(body.into(), self.headers().clone(), self.properties().clone())
     }
 
+    /// Returns the [kind](Properties::kind), for dispatch. `amqp-1.0` is none: RabbitMQ 4 writes it where it hands a body over encoded.
+    #[must_use]
+    pub fn kind(&self) -> Option<&str> {
+        self.properties().kind.as_deref().filter(|kind| *kind != "amqp-1.0")
+    }
+
     /// Sets the [kind](Properties::kind).
     #[must_use]
     pub fn with_kind(mut self, kind: impl Into<String>) -> Self {

@@ -81,12 +81,6 @@ pub fn is_unreadable(id: &str) -> bool {
     counts && !id.ends_with("-highest") || id.contains(names::STORY)
 }
 
-/// Whether the message, one of [`wrong_types`], says that it expired: a negative number is a time before 1970.
-#[must_use]
-pub fn claims_to_be_expired(id: &str) -> bool {
-    id.ends_with(&format!("{}-negative", names::DEADLINE))
-}
-
 /// Whether the message, one of [`wrong_types`], says of itself that it was handed out more often than any is allowed.
 #[must_use]
 pub fn claims_to_be_poison(id: &str) -> bool {

@@ -358,6 +358,8 @@ mod tests {
 
         assert!(extracted::<Option<Json<u8>>>(&delivery(Message::new(""))).unwrap().is_none());
         assert_eq!(extracted::<Option<Json<u8>>>(&delivery(Message::new("7"))).unwrap().unwrap().0, 7);
+        let with_mark = delivery(Message::new("\u{feff}7"));
+        assert_eq!(extracted::<Json<u8>>(&with_mark).unwrap().0, 7, "after a byte order mark");
         let error = extracted::<Option<Json<u8>>>(&delivery(Message::new("x"))).unwrap_err();
         assert_eq!(error.to_string(), "the body is not a `u8` in application/json");
     }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::{Message, Timestamp, header_names};
 
-    const NOW: Duration = Duration::from_secs(1_000_000);
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
     const SECOND: Duration = Duration::from_secs(1);
 
     fn delivery(message: Message) -> Delivery {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn an_expiration_counts_from_when_the_broker_says_and_not_from_when_the_message_was_made() {
         let mut message = expiring_in(SECOND * 10);
-        message.properties_mut().timestamp = Some(Timestamp::from_unix_millis(0));
+        message.properties_mut().timestamp = Some(Timestamp::from_unix_seconds(1_700_000_000));
         let failed = || Failure::new(Reason::RetryableError, "no answer");
         let retried = |enqueued: Option<Duration>| {
             let delivery = delivery(message.clone()).with_enqueued_at(enqueued.map(|at| UNIX_EPOCH + at));
@@ -147,7 +147,26 @@ mod tests {
             panic!("let through")
         };
         assert_eq!(failure.reason(), &Reason::Expired);
-        assert!(failure.text().contains("1970-01-12T13:46:40.000Z"), "{failure}");
+        assert!(failure.text().contains("2027-01-15T08:00:00.000Z"), "{failure}");
+    }
+
+    #[test]
+    fn a_time_beyond_reason_decides_nothing() {
+        let stage = Deadline::default();
+        for absurd in [Duration::ZERO, NOW / 1000, NOW * 1000] {
+            let message = with_deadline(absurd);
+            assert!(stage.admit(&delivery(message.clone())).is_continue(), "{absurd:?}");
+            assert_eq!(retried(&stage, message, SECOND).name(), "retry", "{absurd:?}");
+            let mut expiring = expiring_in(SECOND * 10);
+            expiring.properties_mut().timestamp = Some(Timestamp::from_unix_seconds(absurd.as_secs()));
+            assert_eq!(retried(&stage, expiring.clone(), SECOND).name(), "retry", "{absurd:?}");
+            let enqueued = delivery(expiring).with_enqueued_at(Some(UNIX_EPOCH + absurd));
+            assert_eq!(enqueued.deadline(), Some(UNIX_EPOCH + NOW + SECOND * 10), "{absurd:?}");
+            assert_eq!(enqueued.age(UNIX_EPOCH + NOW + SECOND), SECOND, "{absurd:?}");
+        }
+        let nanoseconds =
+            Message::new("").with_header(header_names::NOT_BEFORE, 1_800_000_000_000_000_000_i64);
+        assert_eq!(delivery(nanoseconds).history().not_before, None);
     }
 
     #[test]
@@ -167,7 +186,7 @@ mod tests {
         }
         // Nor before a first attempt that it would have without the header.
         let mut expired = over;
-        expired.properties_mut().timestamp = Some(Timestamp::from_unix_millis(0));
+        expired.properties_mut().timestamp = Some(Timestamp::from_unix_seconds(1_700_000_000));
         expired.properties_mut().expiration = Some(SECOND);
         let ControlFlow::Break(turned_away) = discard.admit(&delivery(expired)) else {
             panic!("let through")

@@ -56,7 +56,10 @@ struct OnItsWay {
 }
 
 /// The same time in every plan: a plan does not depend on when it is made.
-const BEGIN: SystemTime = SystemTime::UNIX_EPOCH;
+fn beginning() -> SystemTime {
+    // 2001-09-09: an earlier time is not believed.
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)
+}
 
 impl Simulation<'_> {
     /// Returns the courses of all kinds of failure, for each route.
@@ -147,7 +150,7 @@ impl Simulation<'_> {
                 Disposition::Retry(wait, _) | Disposition::Snooze(wait) => Some(wait),
                 _ => None,
             };
-            let begins_after = on_its_way.now.duration_since(BEGIN).unwrap_or_default();
+            let begins_after = on_its_way.now.duration_since(beginning()).unwrap_or_default();
             let mut step = RunStep {
                 attempt: delivery.attempt(),
                 begins_after,
@@ -249,7 +252,7 @@ impl Simulation<'_> {
             }
             _ => {}
         }
-        OnItsWay { message, now: BEGIN, deliveries, failed_in_place }
+        OnItsWay { message, now: beginning(), deliveries, failed_in_place }
     }
 
     fn delivery(&self, at: &OnItsWay, chance: Chance) -> Delivery {

@@ -9,10 +9,11 @@ use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Shelf};
 use crate::failure::Failure;
 use crate::header_names as names;
-use crate::headers::{Headers, Value};
+use crate::headers::{Headers, Timestamp, Value};
 use crate::history::{Count, PastFailure, latest_time, write_time, write_wait_left};
 use crate::message::Message;
 use crate::text::cut;
+use crate::times::{FURTHEST, rfc3339};
 use crate::trace::TraceParent;
 use crate::transport::{Facts, NativeDeadLetter};
 pub(crate) use budget::own_bytes;
@@ -233,7 +234,9 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     let mut copy = next_copy(delivery, planning);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(counted_before));
     // The message may not be due yet: the copy continues to wait.
-    if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
+    if delivery.history().not_before.is_some()
+        && let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE)
+    {
         copy.headers_mut().insert_own(names::NOT_BEFORE, not_before.clone());
     }
     if let Some(left) = delivery.history().wait_left {
@@ -253,7 +256,9 @@ fn reschedule(wait: Duration, most_late: Duration, mut copy: Message, planning: 
     let hops = planning.facts.delays.hop_durations.as_deref();
     let Split { first: hop, whole: wait } = split(wait, most_late, hops.unwrap_or_default());
     if !wait.is_zero() {
-        let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
+        // After its hop, no later time is believed.
+        let due_in = if wait > hop { wait.min(FURTHEST) } else { wait };
+        let due = write_time(planning.now.checked_add(due_in).unwrap_or_else(latest_time));
         if wait > hop {
             write_wait_left(copy.headers_mut(), wait - hop);
             copy.headers_mut().insert_own(names::NOT_BEFORE, due.clone());
@@ -366,7 +371,12 @@ fn past_failures(delivery: &Delivery, failure: &Failure, wait: Option<Duration>,
 }
 
 fn write_past_failure(past: &PastFailure) -> Value {
-    history_entry(past.attempt, past.at.map(write_time), &past.reason, &past.error, past.wait_ms)
+    // A time that another program wrote, and that has no other form, stays the number that it is.
+    let at = past.at.map(|at| match rfc3339(at) {
+        Some(_) => write_time(at),
+        None => Value::I64(Timestamp::from(at).unix_millis()),
+    });
+    history_entry(past.attempt, at, &past.reason, &past.error, past.wait_ms)
 }
 
 fn history_entry(attempt: u32, at: Option<Value>, reason: &str, error: &str, wait_ms: Option<u64>) -> Value {

@@ -84,7 +84,7 @@ fn a_time_that_no_wait_can_reach_is_not_waited_for() {
     const DAY: Duration = Duration::from_secs(86_400);
     let mut facts = Facts::new("test");
     facts.delays.longest = Some(10 * DAY);
-    let planning = Planning::new(SystemTime::UNIX_EPOCH, &facts);
+    let planning = Planning::new(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000), &facts);
     let waits = |until: Value| {
         let message = Message::new("").with_header(names::NOT_BEFORE, until);
         let delivery = Delivery::new(message, "q", planning.now);

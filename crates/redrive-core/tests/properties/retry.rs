@@ -11,7 +11,9 @@ use redrive_core::{
 /// Attempt `attempt` of message `id`, that has been failing for so long.
 fn failed(id: &str, attempt: u32, failing_for: Duration) -> Delivery {
     let now = SystemTime::UNIX_EPOCH + secs(1_800_000_000);
-    let first = now.checked_sub(failing_for).unwrap_or(SystemTime::UNIX_EPOCH).max(SystemTime::UNIX_EPOCH);
+    // An earlier time is not believed.
+    let earliest = SystemTime::UNIX_EPOCH + secs(946_684_800);
+    let first = now.checked_sub(failing_for).unwrap_or(earliest).max(earliest);
     let message = Message::new("")
         .with_id(id)
         .with_header(header_names::ATTEMPT, i64::from(attempt) - 1)

@@ -4,9 +4,8 @@ use std::time::SystemTime;
 
 use redrive_core::{
     Delivery, EntryHandle, FromDelivery, Headers, Message, Reason, Rejected, Shelved, Value, header_names,
+    parse_rfc3339, plausible, rfc3339,
 };
-
-const LAST_SECOND_OF_9999: u64 = 253_402_300_799;
 
 /// The `x-death` header and its companions (<https://www.rabbitmq.com/docs/dlx#effects>): an argument of a handler, or
 /// [`read`](Self::read) from the headers of any message. It informs people. redrive takes from it only how often a consumer
@@ -124,9 +123,7 @@ fn read_death(entry: &Headers) -> Death {
 fn read_time(value: &Value) -> Option<SystemTime> {
     match value {
         Value::Timestamp(time) => time.to_system_time(),
-        Value::String(text) => {
-            humantime::parse_rfc3339_weak(text.strip_suffix("+00:00").unwrap_or(text)).ok()
-        }
+        Value::String(text) => parse_rfc3339(text),
         _ => None,
     }
 }
@@ -154,7 +151,7 @@ pub(crate) fn shelved(handle: EntryHandle, message: Message) -> Shelved {
 
 /// Writes the deaths in `queue` on the message as failed attempts, in redrive's own headers, which its copies keep. Does nothing if
 /// redrive wrote on it before, or if no consumer of `queue` rejected it.
-pub(crate) fn as_attempts(mut message: Message, queue: &str) -> Message {
+pub(crate) fn as_attempts(mut message: Message, queue: &str, now: SystemTime) -> Message {
     if message.headers().iter().any(|(name, _)| name.starts_with(header_names::PREFIX)) {
         return message;
     }
@@ -172,8 +169,8 @@ pub(crate) fn as_attempts(mut message: Message, queue: &str) -> Message {
     if let Some(key) = first.routing_keys.first() {
         headers.insert(header_names::SOURCE_ROUTING_KEY, &**key);
     }
-    let times = failures.iter().filter_map(|death| death.time);
-    if let Some(began) = times.filter_map(rfc3339).min() {
+    let times = failures.iter().filter_map(|death| plausible(death.time?, now));
+    if let Some(began) = times.min().and_then(rfc3339) {
         headers.insert(header_names::FIRST_FAILED_AT, began);
     }
     let history = deaths.iter().rev().map(|death| Value::Table(death.as_past_failure())).collect();
@@ -196,12 +193,6 @@ impl Death {
         }
         entry
     }
-}
-
-/// Returns `None` before 1970 and after 9999, which RFC 3339 cannot represent: anybody can write an `x-death`.
-fn rfc3339(time: SystemTime) -> Option<String> {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
-    (seconds <= LAST_SECOND_OF_9999).then(|| humantime::format_rfc3339_millis(time).to_string())
 }
 
 #[cfg(test)]
@@ -285,7 +276,7 @@ mod tests {
     fn deaths_become_attempts() {
         let message =
             dead([death("wait", "expired", 3), death("orders", "rejected", 3), death("orders", "maxlen", 1)]);
-        let delivery = Delivery::new(as_attempts(message, "orders"), "orders", died());
+        let delivery = Delivery::new(as_attempts(message, "orders", died()), "orders", died());
         assert_eq!(delivery.attempt(), 4);
         let history = delivery.history();
         assert_eq!(history.first_failed_at, Some(died()));
@@ -296,11 +287,11 @@ mod tests {
 
     #[test]
     fn a_death_at_a_time_that_has_no_text_is_an_attempt_all_the_same() {
-        for seconds in [-1, 253_402_300_800, i64::MAX] {
+        for seconds in [-1, 1_700_000, 253_402_300_800, 1_700_000_000_000, i64::MAX] {
             let mut forged = Headers::from_iter([("count", Value::I64(2)), ("reason", "rejected".into())]);
             forged.insert("queue", "orders");
             forged.insert("time", Timestamp::from_unix_millis(seconds.saturating_mul(1000)));
-            let message = as_attempts(dead([forged.into()]), "orders");
+            let message = as_attempts(dead([forged.into()]), "orders", died());
             let delivery = Delivery::new(message, "orders", died());
             assert_eq!((delivery.attempt(), delivery.history().first_failed_at), (3, None), "{seconds}");
         }
@@ -311,7 +302,7 @@ mod tests {
         let ours = dead([death("orders", "rejected", 3)]).with_header(names::ATTEMPT, 1_i64);
         let elsewhere = dead([death("payments", "rejected", 3), death("orders", "expired", 1)]);
         for message in [ours, elsewhere, Message::new("")] {
-            assert_eq!(as_attempts(message.clone(), "orders"), message);
+            assert_eq!(as_attempts(message.clone(), "orders", died()), message);
         }
     }
 }

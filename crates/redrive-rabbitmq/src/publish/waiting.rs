@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use redrive_core::{
     FailureHistory, Message, Origin, Planning, Settlement, TransportError, TransportErrorKind,
+    rfc3339,
 };
 use tracing::{Level, enabled, info, warn};
 
@@ -137,14 +138,14 @@ struct HeldBack {
 
 impl HeldBack {
     fn of(copy: &Message, held_for: Duration) -> Self {
-        let not_before = FailureHistory::read(copy).not_before;
+        let not_before = FailureHistory::read(copy).believed(SystemTime::now()).not_before;
         Self { id: copy.id().map(str::to_owned), held_for, not_before }
     }
 
     fn log(self, route: &Route) {
-        let due = (SystemTime::now() + self.held_for).max(self.not_before.unwrap_or(SystemTime::UNIX_EPOCH));
-        let (due_at, held_for) =
-            (humantime::format_rfc3339_millis(due), humantime::format_duration(self.held_for));
+        let due = SystemTime::now().checked_add(self.held_for).max(self.not_before);
+        let due_at = due.and_then(rfc3339).unwrap_or_else(|| "after the year 9999".to_owned());
+        let held_for = humantime::format_duration(self.held_for);
         info!(
             target: "redrive_rabbitmq::settle",
             message_id = self.id, rests_in = route.target(), %held_for, %due_at, "the message waits"

@@ -80,7 +80,7 @@ impl<'a> Arrivals<'a> {
         self.strategy.arrived(&mut message);
         // Read here already, so that lost and handled deliveries are recognized by the same headers.
         if self.attempts_from_deaths {
-            message = deaths::as_attempts(message, self.origin.queue());
+            message = deaths::as_attempts(message, self.origin.queue(), SystemTime::now());
         }
         Arrived {
             message,

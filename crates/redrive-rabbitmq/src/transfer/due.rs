@@ -23,7 +23,7 @@ impl Remaining {
 
 /// Computes the rest. `ttl` is how long its queue holds a message.
 pub(crate) fn remaining(waiting: &Message, ttl: Option<Duration>, now: SystemTime) -> Remaining {
-    let history = FailureHistory::read(waiting);
+    let history = FailureHistory::read(waiting).believed(now);
     let expiration = waiting.properties().expiration;
     let whole = match (ttl, expiration) {
         // Like the broker: the shorter one applies.
@@ -59,7 +59,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn now() -> SystemTime {
-        SystemTime::UNIX_EPOCH + MINUTE * 1_000_000
+        SystemTime::UNIX_EPOCH + MINUTE * 30_000_000
     }
 
     fn at(time: SystemTime) -> Value {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use redrive_core::{Signal, Signals, TransportError};
+use redrive_core::{Signal, Signals, TransportError, plausible};
 use redrive_transport::LossSignal;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -286,7 +286,8 @@ impl Locks {
 /// Returns how long a lock lasts from now on. It compares the clocks of the broker and this process: if they differ by much,
 /// renewing too early is better.
 pub(crate) fn lasts(now: SystemTime, until: Option<SystemTime>) -> Duration {
-    match until {
+    // A time beyond reason says nothing: the lock is renewed as one of which nothing is known.
+    match until.and_then(|until| plausible(until, now)) {
         Some(until) => until.duration_since(now).unwrap_or_default().max(Duration::from_millis(100)),
         None => ASSUMED_LOCK_DURATION,
     }
@@ -298,9 +299,12 @@ mod tests {
 
     #[test]
     fn a_lock_lasts_as_long_as_the_broker_says() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         assert_eq!(lasts(now, Some(now + Duration::from_secs(30))), Duration::from_secs(30));
         assert_eq!(lasts(now, None), ASSUMED_LOCK_DURATION);
+        for absurd in [SystemTime::UNIX_EPOCH, now + Duration::from_secs(u64::from(u32::MAX))] {
+            assert_eq!(lasts(now, Some(absurd)), ASSUMED_LOCK_DURATION);
+        }
         // The clocks differ: the lock is renewed at once, but with pauses.
         assert_eq!(lasts(now, Some(now - Duration::from_secs(30))), Duration::from_millis(100));
     }

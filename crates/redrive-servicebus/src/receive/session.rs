@@ -173,7 +173,7 @@ impl Drop for HeldSession {
 /// If more remains than both the whole wait and `longest`, the clocks differ, and the wait is over.
 pub(crate) fn remaining_wait(incoming: &Incoming, longest: Duration, now: SystemTime) -> Option<Duration> {
     let (_, wait) = incoming.given_back()?;
-    let remaining = FailureHistory::read(&incoming.message).due_at?.duration_since(now).ok()?;
+    let remaining = FailureHistory::read(&incoming.message).believed(now).due_at?.duration_since(now).ok()?;
     (remaining <= wait.max(longest)).then_some(remaining)
 }
 

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use redrive_core::{
     EntryHandle, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError,
-    TransportErrorKind,
+    TransportErrorKind, plausible,
 };
 use tracing::debug;
 
@@ -201,11 +201,11 @@ impl Shelves for ServiceBusShelves {
 
     /// Reads the whole shelf. The broker does not report when it dead-lettered a message by itself; such messages are ignored.
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
-        let mut oldest = None;
+        let (mut oldest, now) = (None, SystemTime::now());
         for place in self.places(shelf) {
             // Messages that could not be read came later.
             let seen = self.scan(&place, 1, usize::MAX).await?.entries;
-            let times = seen.iter().filter_map(|seen| seen.shelved.shelved_at);
+            let times = seen.iter().filter_map(|seen| plausible(seen.shelved.shelved_at?, now));
             oldest = times.chain(oldest).min();
         }
         Ok(oldest)

@@ -162,7 +162,7 @@ async fn what_cannot_be_copied_is_told_as_dead_lettered_and_not_as_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_on_and_cannot_be_copied_is_told_as_dead_lettered() {
-    let due = "2999-01-01T00:00:00Z";
+    let due = redrive::rfc3339(std::time::SystemTime::now() + secs(86_400)).unwrap();
     let (broker, transport) = memory_with([Message::new("ok").with_header(header_names::NOT_BEFORE, due)]);
     let transport = Shared::saying(Arc::new(transport), |said| {
         (said.limits.headers, said.delays.longest) = (Some(HeaderLimit::new(1, |_| 2)), None);

@@ -20,7 +20,7 @@ impl By {
     pub(super) fn key<'a>(&self, delivery: &'a Delivery) -> Option<Cow<'a, str>> {
         let message = delivery.message();
         match self {
-            Self::Kind => message.properties().kind.as_deref().map(Cow::Borrowed),
+            Self::Kind => message.kind().map(Cow::Borrowed),
             Self::Header(name) => match message.headers().get(name)? {
                 Value::String(text) => Some(Cow::Borrowed(text)),
                 other => other.as_integer().map(|number| Cow::Owned(number.to_string())),
@@ -69,6 +69,16 @@ mod tests {
     fn key(by: &By, message: Message) -> Option<String> {
         let delivery = Delivery::new(message, "orders", UNIX_EPOCH).published_to("shop", "eu.orders");
         by.key(&delivery).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn an_encoded_body_is_no_kind() {
+        let key = |kind: &str| {
+            let delivery = Delivery::new(Message::new("").with_kind(kind), "orders", UNIX_EPOCH);
+            By::Kind.key(&delivery).map(Cow::into_owned)
+        };
+        assert_eq!(key("order.placed").as_deref(), Some("order.placed"));
+        assert_eq!(key("amqp-1.0"), None);
     }
 
     #[test]
