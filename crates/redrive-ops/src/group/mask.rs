@@ -1,5 +1,6 @@
 //! Masks the variable parts of a text.
 
+use super::codes;
 use super::forms::{self, Found};
 use super::placeholder::{DURATION, EMAIL, ID, NUMBER, PLACEHOLDERS, QUERY, QUOTED};
 use super::text::{CUT, Text, is_word, one_line};
@@ -10,8 +11,8 @@ const MAX_BACKSLASHES: usize = 7;
 
 /// Returns the text on one line, cut to `max` bytes, with a placeholder for each part that varies between failures.
 ///
-/// Takes linear time. Masking the result again changes nothing: it has no digits left, and a placeholder is treated as the word that
-/// stood there.
+/// Takes linear time. Masking the result again changes nothing: the digits that are left are of codes, and a placeholder is treated as
+/// the word that stood there.
 pub(super) fn mask(text: &str, max: usize) -> String {
     let line = one_line(text);
     let mut mask = Mask::new(Text::new(&line));
@@ -81,6 +82,9 @@ impl<'a> Mask<'a> {
                 None => self.copy_character(),
             },
             _ if is_word(byte) && !self.text.word_before(at) => {
+                if let Some(end) = codes::code(&self.text, at) {
+                    return self.copy_to(end);
+                }
                 match self.email().or_else(|| forms::form(&self.text, at)) {
                     Some(found) => self.replace(found),
                     None => self.copy_character(),
@@ -121,6 +125,10 @@ impl<'a> Mask<'a> {
             return false;
         }
         let Some(mut close) = self.closing(kind, backslashes, self.at + 1) else { return false };
+        if backslashes == 0 && codes::is_name(&self.text, self.at, close) {
+            self.copy_to(close + 1);
+            return true;
+        }
         while let Some(next) = self.next_in_list(close, quote, backslashes)
             && let Some(next_close) = self.closing(kind, backslashes, next + 1)
         {

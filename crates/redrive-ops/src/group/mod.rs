@@ -5,10 +5,12 @@
 //! | [`template`] | the common part of a group's failures |
 //! | [`id`] | the id of a group |
 //! | [`mask`] | masks the variable parts of a text |
+//! | [`codes`] | recognizes what says the cause, and stays |
 //! | [`forms`], [`times`] | recognize variable parts by their form |
 //! | [`placeholder`] | the placeholders |
 //! | [`text`] | reads a text by position |
 
+mod codes;
 mod forms;
 mod id;
 mod mask;

@@ -41,6 +41,10 @@ const MAX_DIGITS: usize = 5;
 /// | `<query>` | the part of a URL after the `?` |
 /// | `<text>` | the text in quotes: `"…"`, `'…'`, `` `…` ``; a list of such texts, whatever its length |
 ///
+/// What says the cause stays: a status or an error code after a word that announces it (`status 503`, `the bank answered 402`,
+/// `os error 111`, `ORA-00942`, `HTTP/1.1 503`), a name in backticks, and a name in other quotes after `field`, `column`, `key` and the
+/// like (``missing field `price` ``).
+///
 /// Runs of white space and of control characters become one space.
 ///
 /// A reason or an error type that is a plain word (ASCII letters, digits, `_`, `-`, `.`, `:`, at most 128 bytes and five digits:
@@ -48,8 +52,8 @@ const MAX_DIGITS: usize = 5;
 ///
 /// # Bounds
 ///
-/// The text is cut at 512 bytes: failures with the same first 512 bytes are one group. Only the shape of a text counts, not the
-/// values of its digits; if the length of a number changes its shape (`1.2.3.4` is an address, `1.2.3` is not), a group may split.
+/// The text is cut at 512 bytes: failures with the same first 512 bytes are one group. But for codes, only the shape of a text counts, not
+/// the values of its digits; if the length of a number changes its shape (`1.2.3.4` is an address, `1.2.3` is not), a group may split.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Template {
     reason: String,

@@ -46,8 +46,29 @@ fn each_form_has_its_placeholder() {
             "https://a.example/v<number>/orders/<id>/x?<query>) ok",
         ),
         ("really? yes", "really? yes"),
-        ("missing field `price` at 'x' in \"a b\"", "missing field `<text>` at '<text>' in \"<text>\""),
-        ("one of `a`, `b`, `c`", "one of `<text>`"),
+        ("missing field `price` at 'x' in \"a b\"", "missing field `price` at '<text>' in \"<text>\""),
+        ("one of `a`, `b`, `c`", "one of `a`, `b`, `c`"),
+        ("one of `a 1`, `b`, `c`", "one of `<text>`"),
+        ("column \"price\" does not exist", "column \"price\" does not exist"),
+        ("'price' is a required property", "'price' is a required property"),
+        ("no user \"ann\", key 'id17'", "no user \"<text>\", key '<text>'"),
+        ("the bank answered 402", "the bank answered 402"),
+        ("the bank answered 402 Payment Required", "the bank answered 402 Payment Required"),
+        ("got 503 from 10.0.0.7", "got 503 from <ip>"),
+        ("got 503 rows, returned 17", "got <number> rows, returned <number>"),
+        ("returned 402, 403", "returned <number>"),
+        ("status code: 503, after 17", "status code: 503, after <number>"),
+        ("{status=503, took=17}", "{status=503, took=<number>}"),
+        ("HTTP/1.1 503 Service Unavailable", "HTTP/1.1 503 Service Unavailable"),
+        ("HTTP 404 for order 17", "HTTP 404 for order <number>"),
+        ("Connection refused (os error 111)", "Connection refused (os error 111)"),
+        ("exit code 137, postal code 12345", "exit code 137, postal code <number>"),
+        ("(code 23505)", "(code 23505)"),
+        ("SQLSTATE 40P01 SQLSTATE[23505]", "SQLSTATE 40P01 SQLSTATE[23505]"),
+        ("ORA-00942: no table", "ORA-00942: no table"),
+        ("E11000 duplicate key", "E11000 duplicate key"),
+        ("AADSTS50076 E17 ORDER-42", "AADSTS50076 E<number> ORDER-<number>"),
+        ("status 503.5 or status 123456", "status <number> or status <number>"),
         (r#"body "{\"id\": \"a\"}" it"#, "body \"<text>\" it"),
         (r#"{\"id\": \"a\"}"#, r#"{\"<text>\": \"<text>\"}"#),
         ("can't read the users' data", "can't read the users' data"),
@@ -122,6 +143,11 @@ fn pieces() -> impl Strategy<Value = String> {
             "\\\"",
             "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
             "2026-01-02",
+            "status ",
+            "answered 402",
+            "HTTP/1.1 503",
+            "ORA-00942",
+            "field `price`",
             "10.0.0.7",
             "a@b.c",
             ", ",
@@ -135,6 +161,12 @@ fn pieces() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
+fn without_codes(text: String) -> String {
+    ["status ", "answered 402", "HTTP/1.1 503", "ORA-00942"]
+        .iter()
+        .fold(text, |text, code| text.replace(code, "~"))
+}
+
 proptest! {
     #[test]
     fn masking_twice_is_masking_once(text in pieces(), max in 8_usize..200) {
@@ -146,14 +178,15 @@ proptest! {
     }
 
     #[test]
-    fn no_digit_is_left(text in pieces()) {
+    fn no_digit_is_left_but_of_codes(text in pieces()) {
+        let text = without_codes(text);
         prop_assert!(!mask(&text, usize::MAX).bytes().any(|byte| byte.is_ascii_digit()));
     }
 
     /// `0x` is a prefix, not a number.
     #[test]
-    fn the_values_of_digits_do_not_count(text in pieces(), seed in any::<u64>()) {
-        let mut seed = seed;
+    fn the_values_of_digits_do_not_count_but_in_codes(text in pieces(), seed in any::<u64>()) {
+        let (text, mut seed) = (without_codes(text), seed);
         let mut other = |c: char| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             if matches!(c, '1'..='9') { char::from(b'1' + (seed >> 60) as u8 % 9) } else { c }
@@ -164,7 +197,7 @@ proptest! {
 
     #[test]
     fn numbers_never_split_a_group(
-        words in prop::collection::vec("[a-z]{1,9}", 4),
+        words in prop::collection::vec("z[a-z]{0,8}", 4),
         between in prop::collection::vec(prop::sample::select(vec![" ", "=", ": ", " (", " [", "#", "_"]), 3),
         numbers in prop::collection::vec(number(), 6),
     ) {
