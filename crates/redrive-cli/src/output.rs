@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table};
-use redrive::Shelf;
+use redrive::{Shelf, Timestamp, plausible};
 use serde::Serialize;
 
 /// Escapes what could steer a terminal, except line feeds and tabs.
@@ -73,9 +73,24 @@ pub(crate) fn print_json(data: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Returns how long ago this was, in at most two units: `2h 5m`.
+/// Returns how long ago this was, in at most two units: `2h 5m`. A time that is not plausible is not known.
 pub(crate) fn ago(time: Option<SystemTime>, now: SystemTime) -> String {
-    time.map_or_else(|| "-".to_owned(), |time| short(now.duration_since(time).unwrap_or_default()))
+    let known = time.and_then(|time| plausible(time, now));
+    known.map_or_else(|| "-".to_owned(), |time| short(now.duration_since(time).unwrap_or_default()))
+}
+
+/// Returns how long ago a time on a message was: `2h 5m ago`. A time that is not plausible is shown as far as it can be.
+pub(crate) fn when(time: Option<SystemTime>, now: SystemTime) -> String {
+    match time {
+        None => "-".to_owned(),
+        Some(time) if plausible(time, now).is_some() => format!("{} ago", ago(Some(time), now)),
+        Some(time) => format!("{} (not plausible)", as_written(time)),
+    }
+}
+
+fn as_written(time: SystemTime) -> String {
+    let millis = || format!("{} ms since 1970", Timestamp::from(time).unix_millis());
+    redrive::rfc3339(time).unwrap_or_else(millis)
 }
 
 /// Returns a duration in at most two units.
@@ -97,9 +112,10 @@ pub(crate) fn plural(count: impl Display, word: &str) -> String {
     format!("{count} {word}{s}")
 }
 
-/// Returns a time for JSON.
+/// Returns a time for JSON; `None` also for one that RFC 3339 cannot represent.
 pub(crate) fn rfc3339(time: Option<SystemTime>) -> Option<String> {
-    time.map(|time| humantime::format_rfc3339_millis(time).to_string())
+    let time = time.filter(|time| redrive::rfc3339(*time).is_some())?;
+    Some(humantime::format_rfc3339_millis(time).to_string())
 }
 
 /// Returns the name of a shelf as the user writes it.
@@ -123,6 +139,17 @@ mod tests {
             [plural(0, "group"), plural(1, "group"), plural(12, "group")],
             ["0 groups", "1 group", "12 groups"]
         );
+    }
+
+    #[test]
+    fn a_time_beyond_reason_is_shown_as_far_as_it_can_be() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let now = at(1_800_000_000);
+        assert_eq!((when(None, now), when(Some(at(1_799_999_940)), now)), ("-".into(), "1m 0s ago".into()));
+        assert_eq!(when(Some(at(1_800_000)), now), "1970-01-21T20:00:00Z (not plausible)");
+        let nanos = at(1_800_000_000_000_000);
+        assert_eq!(when(Some(nanos), now), "1800000000000000000 ms since 1970 (not plausible)");
+        assert_eq!((ago(Some(nanos), now), rfc3339(Some(nanos))), ("-".into(), None));
     }
 
     #[test]

@@ -63,7 +63,9 @@ pub(crate) mod time {
     use super::*;
 
     pub(crate) fn serialize<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&humantime::format_rfc3339_millis(*time))
+        // A clock that is so wrong says nothing.
+        let text = redrive_core::rfc3339(*time);
+        serializer.collect_str(text.as_deref().unwrap_or("1970-01-01T00:00:00Z"))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {

@@ -2,6 +2,7 @@
 
 mod as_text;
 mod audit;
+mod body;
 mod edit;
 mod export;
 #[cfg(feature = "exporter")]
@@ -9,6 +10,7 @@ mod exporter;
 mod filter;
 mod group;
 mod journal;
+mod json;
 mod plan;
 mod printable;
 mod run;
@@ -22,6 +24,7 @@ mod view;
 pub use audit::{
     AuditAction, AuditCounts, AuditLog, AuditRecord, MESSAGES_WITHOUT_REASON, ReasonRequired, require_reason,
 };
+pub use body::BodyView;
 pub use edit::{
     Edit, EditClass, EditDocument, EditError, EditText, MessagePart, ParseEditError, SensitiveEdits, diff,
 };
@@ -31,12 +34,13 @@ pub use export::{
 };
 #[cfg(feature = "exporter")]
 pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
-pub use filter::{Filter, ParseFilterError};
+pub use filter::{Filter, ParseFilterError, Verdict};
 pub use group::{GroupId, ParseGroupIdError, Template};
 pub use journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, StoppedRun,
     UncertainEntries,
 };
+pub use json::same_number;
 pub use plan::{
     ContentDigest, LeftOutEntry, ParseDigestError, Plan, PlanAction, PlanError, PlanOptions, PlanSample,
     PlannedEntry, Target, WhyLeftOut,

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use redrive::EntryHandle;
-use redrive::ops::{PlanAction, RunOptions};
+use redrive::ops::{Plan, PlanAction, RunOptions};
+use serde::Serialize;
 
 use crate::args::{Global, MakePlan, Pace};
 use crate::desk::plan::{Lines, Wanted};
@@ -20,12 +21,20 @@ pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
         return Ok(Exit::Ok);
     };
     if global.json {
-        print_json(&saved.plan)?;
+        print_json(&Printed { plan: &saved.plan, not_looked_into: selected.not_looked_into })?;
     } else {
         show(&saved, &Pace::usual());
         print(&format!("nothing was changed. To do it: redrive apply {}", saved.plan.id()));
     }
     Ok(Exit::Ok)
+}
+
+/// A plan, and into how many bodies its filter could not look.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    not_looked_into: usize,
 }
 
 /// Makes a plan of the selected entries, and keeps it. If nothing is selected, it says so, and makes none.

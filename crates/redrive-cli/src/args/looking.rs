@@ -1,19 +1,18 @@
 //! What the commands that only look at shelves are given.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use clap::Args as ClapArgs;
 
-use super::{Queues, Which, since};
+use super::{Queues, Since, Which, since};
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Groups {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Marks groups as new that began after this time: `2h`, or `2027-01-15T08:00:00Z`
+    /// Marks groups as new that began after this time: `2h` ago, `13:27`, or `2027-01-15T09:00:00+01:00`; without a zone in UTC
     #[arg(long, value_parser = since)]
-    pub(crate) since: Option<SystemTime>,
+    pub(crate) since: Option<Since>,
 }
 
 #[derive(ClapArgs, Debug)]

@@ -4,6 +4,7 @@ mod acting;
 mod looking;
 mod service;
 mod serving;
+mod since;
 
 use std::ffi::OsString;
 use std::time::SystemTime;
@@ -17,6 +18,7 @@ pub(crate) use self::acting::{Apply, AtOnce, Edit, Import, MakePlan, Pace, Runs,
 pub(crate) use self::looking::{Browse, Check, Export, Groups, Show};
 pub(crate) use self::service::{BrokerKind, Explain, PlanFormat, Topology, TopologyFormat};
 pub(crate) use self::serving::{Exporter, Serve};
+pub(crate) use self::since::Since;
 pub(crate) use crate::settings::Global;
 
 /// Finds failed messages, explains them, and sends them back.
@@ -252,18 +254,12 @@ pub(crate) enum ContextCommand {
 }
 
 /// A time, or how long ago it was.
-pub(crate) fn since(text: &str) -> Result<SystemTime, String> {
-    if let Ok(ago) = humantime::parse_duration(text) {
-        return SystemTime::now().checked_sub(ago).ok_or_else(|| "too long ago".to_owned());
-    }
-    humantime::parse_rfc3339_weak(text)
-        .map_err(|_| "neither a duration as `2h` nor a time as `2027-01-15T08:00:00Z`".to_owned())
+pub(crate) fn since(text: &str) -> Result<Since, String> {
+    Since::parse(text, SystemTime::now())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -289,15 +285,5 @@ mod tests {
             let declared = redrive::rabbitmq::QueueType::default();
             assert_eq!(redrive::rabbitmq::QueueType::from(queue_type), declared, "{line}");
         }
-    }
-
-    #[test]
-    fn since_is_a_time_or_how_long_ago() {
-        assert!(since("2h").unwrap() < SystemTime::now());
-        assert_eq!(
-            since("1970-01-02T00:00:00Z").unwrap(),
-            SystemTime::UNIX_EPOCH + Duration::from_secs(86_400)
-        );
-        assert!(since("yesterday").is_err());
     }
 }

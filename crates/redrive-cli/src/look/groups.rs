@@ -25,8 +25,12 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let ids = summary.groups.iter().map(|group| group.id);
     State::open(global)?.list_groups(context.label(), &selected.desk.queue, shelf, ids)?;
 
-    let is_new =
-        |group: &redrive::ops::GroupSummary| command.since.is_some_and(|since| group.is_new_since(since));
+    let since = command.since.as_ref();
+    if let Some(note) = since.and_then(|since| since.note.as_ref()) {
+        eprintln!("{note}");
+    }
+    let since = since.map(|since| since.at);
+    let is_new = |group: &redrive::ops::GroupSummary| since.is_some_and(|since| group.is_new_since(since));
     if global.json {
         let groups: Vec<_> = summary
             .groups
@@ -36,7 +40,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
                 json!({
                     "name": format!("g{}", place + 1), "id": group.id.to_string(), "count": group.count,
                     "first_seen": rfc3339(group.first_seen), "last_seen": rfc3339(group.last_seen),
-                    "new": command.since.map(|_| is_new(group)),
+                    "new": since.map(|_| is_new(group)),
                     "reason": group.template.reason(), "type": group.template.error_type(), "text": group.template.text(),
                     "sample": { "handle": group.sample.handle.to_string(), "message_id": group.sample.message_id, "text": group.sample.text },
                 })
@@ -44,7 +48,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
             .collect();
         let data = json!({
             "queue": selected.desk.queue, "shelf": shelf.to_string(), "read_at": rfc3339(Some(selected.view.taken_at())),
-            "count": summary.count, "truncated": summary.truncated, "groups": groups,
+            "count": summary.count, "truncated": summary.truncated, "not_looked_into": selected.not_looked_into, "groups": groups,
         });
         print_json(&data)?;
         return Ok(Exit::Ok);
@@ -66,7 +70,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
             trend.unwrap_or_default(),
             if is_new(group) { "NEW" } else { "" }.to_owned(),
             one_line(&format!("{}: {}", template.reason(), template.text()), 100),
-            group.sample.message_id.clone().unwrap_or_else(|| "-".to_owned()),
+            for_example(group),
         ]);
     }
     rows.print();
@@ -74,6 +78,13 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
         eprintln!("{} more messages are in groups that are not shown", summary.left_out.of_groups);
     }
     Ok(Exit::Ok)
+}
+
+/// Returns the text of one failure of the group, without its placeholders; its id, if the text says no more.
+pub(crate) fn for_example(group: &redrive::ops::GroupSummary) -> String {
+    let text = group.sample.text.as_deref().map(|text| one_line(text, 100));
+    let text = text.filter(|text| *text != one_line(group.template.text(), 100));
+    text.or_else(|| group.sample.message_id.clone()).unwrap_or_else(|| "-".to_owned())
 }
 
 /// Draws counts as bars of eight heights.

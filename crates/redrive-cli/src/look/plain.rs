@@ -1,70 +1,77 @@
 //! Headers and properties as plain JSON: for programs of jq, and for people. An export keeps their types instead. Pure.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use redrive::{Properties, Timestamp, Value, redact};
-use serde_json::{Map, Value as Json, json};
+use redrive::{Properties, Timestamp, Value, redact, rfc3339};
+use serde_json::json;
 
-/// Returns a header without its type: a number is a number whatever its width, bytes are base64, times RFC 3339.
-pub(crate) fn value(value: &Value) -> Json {
+/// Returns a header without its type, as a text of JSON: a number is a number whatever its width, with the digits that it has, bytes
+/// are base64, times RFC 3339.
+pub(crate) fn value(value: &Value) -> String {
     match value {
-        Value::Null => Json::Null,
-        Value::Bool(flag) => json!(flag),
+        Value::Null => "null".to_owned(),
+        Value::Bool(flag) => flag.to_string(),
         Value::F32(number) => float(&number.to_string()),
         Value::F64(number) => float(&number.to_string()),
-        Value::Decimal { scale, value } => float(&format!("{value}e-{scale}")),
-        Value::Char(c) => json!(c),
+        Value::Decimal { scale, value } => decimal(*scale, *value),
+        Value::Char(c) => text(&c.to_string()),
         Value::Timestamp(at) => time(*at),
         Value::Uuid(bytes) => {
             let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
-            json!([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-"))
+            text(&[&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-"))
         }
-        Value::String(text) => json!(text),
-        Value::RawString(bytes) | Value::Bytes(bytes) => json!(BASE64.encode(bytes)),
-        Value::List(values) => values.iter().map(self::value).collect(),
-        Value::Table(table) => table
-            .iter()
-            .map(|(name, value)| (name.to_owned(), self::value(value)))
-            .collect::<Map<_, _>>()
-            .into(),
-        Value::U64(number) => json!(number),
-        other => other.as_integer().map_or(Json::Null, |number| json!(number)),
+        Value::String(string) => text(string),
+        Value::RawString(bytes) | Value::Bytes(bytes) => text(&BASE64.encode(bytes)),
+        Value::List(values) => {
+            format!("[{}]", values.iter().map(self::value).collect::<Vec<_>>().join(","))
+        }
+        Value::Table(table) => {
+            let entries = table.iter().map(|(name, value)| format!("{}:{}", text(name), self::value(value)));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
+        }
+        other => other.as_integer().map_or_else(|| "null".to_owned(), |number| number.to_string()),
     }
+}
+
+fn text(text: &str) -> String {
+    json!(text).to_string()
 }
 
 /// Returns the number of this text. JSON has no infinities and no NaN: these stay texts.
-fn float(text: &str) -> Json {
-    let number = text.parse().ok().and_then(serde_json::Number::from_f64);
-    number.map_or_else(|| json!(text), Json::Number)
+fn float(number: &str) -> String {
+    if number.ends_with(|last: char| last.is_ascii_digit()) { number.to_owned() } else { text(number) }
+}
+
+/// Returns a decimal with all its digits: `1.50`.
+fn decimal(scale: u8, value: u32) -> String {
+    let scale = usize::from(scale);
+    let digits = format!("{value:0>width$}", width = scale + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - scale);
+    if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
 }
 
 /// Returns a time; milliseconds since 1970 where RFC 3339 has no form for it.
-fn time(at: Timestamp) -> Json {
-    let latest = UNIX_EPOCH + Duration::from_secs(253_402_300_799);
-    match at.to_system_time().filter(|time| (UNIX_EPOCH..=latest).contains(time)) {
-        Some(time) => json!(rfc3339(time)),
-        None => json!(at.unix_millis()),
+fn time(at: Timestamp) -> String {
+    if let Some(time) = at.to_system_time().and_then(rfc3339) {
+        return text(&time);
+    }
+    let millis = at.unix_millis();
+    match Timestamp::from_unix_millis(millis) == at {
+        true => millis.to_string(),
+        false => format!("{}000", at.unix_seconds()),
     }
 }
 
-fn rfc3339(time: SystemTime) -> String {
-    let is_whole = time.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos() == 0;
-    match is_whole {
-        true => humantime::format_rfc3339_seconds(time).to_string(),
-        false => humantime::format_rfc3339_millis(time).to_string(),
-    }
-}
-
-/// Returns the properties that are set, under the names of an export.
-pub(crate) fn properties(properties: &Properties) -> impl Iterator<Item = (String, Json)> {
-    let texts = properties.texts().filter_map(|(name, text)| Some((name.replace('-', "_"), json!(text?))));
+/// Returns the properties that are set, under the names of an export, each as a text of JSON.
+pub(crate) fn properties(properties: &Properties) -> impl Iterator<Item = (String, String)> {
+    let texts = properties.texts().filter_map(|(name, value)| Some((name.replace('-', "_"), text(value?))));
     let others = [
-        ("priority", properties.priority.map(|priority| json!(priority))),
+        ("priority", properties.priority.map(|priority| priority.to_string())),
         ("timestamp", properties.timestamp.map(time)),
-        ("expiration", properties.expiration.map(|wait| json!(seconds(wait)))),
-        ("persistent", properties.persistent.map(|flag| json!(flag))),
+        ("expiration", properties.expiration.map(|wait| text(&seconds(wait)))),
+        ("persistent", properties.persistent.map(|flag| flag.to_string())),
     ];
     texts.chain(others.into_iter().filter_map(|(name, json)| Some((name.to_owned(), json?))))
 }
@@ -76,20 +83,20 @@ fn seconds(wait: Duration) -> String {
 }
 
 /// Returns a value for a person. Secrets are masked as in the difference of an edit, which begins a line so: `header authorization`.
-pub(crate) fn masked(part: &str, json: &Json) -> String {
+pub(crate) fn masked(part: &str, json: &str) -> String {
     let begins = format!("{part}: ");
     let line = redact(&format!("{begins}{json}"));
     let Some(shown) = line.strip_prefix(&begins) else { return "***".to_owned() };
-    match serde_json::from_str(shown) {
-        Ok(Json::String(text)) => text,
-        _ => shown.to_owned(),
-    }
+    serde_json::from_str::<String>(shown).unwrap_or_else(|_| shown.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use redrive::ops::ExportedEntry;
     use redrive::{Bytes, EntryHandle, Headers, Message, Shelf, Shelved};
+    use serde_json::Value as Json;
 
     use super::*;
 
@@ -104,7 +111,6 @@ mod tests {
             (Value::U64(u64::MAX), json!(u64::MAX)),
             (Value::F32(0.1), json!(0.1)),
             (Value::F64(f64::NAN), json!("NaN")),
-            (Value::Decimal { scale: 2, value: 150 }, json!(1.5)),
             (Value::Char('ä'), json!("ä")),
             (Value::Timestamp(millis(1_800_000_000_000)), json!("2027-01-15T08:00:00Z")),
             (Value::Timestamp(millis(1_800_000_000_500)), json!("2027-01-15T08:00:00.500Z")),
@@ -115,6 +121,14 @@ mod tests {
             (Value::RawString(Bytes::from_static(&[255])), json!("/w==")),
             (Value::List(vec![Value::I32(1), Value::from("a")]), json!([1, "a"])),
             (Value::Table(Headers::from_iter([("n", Value::U8(1))])), json!({ "n": 1 })),
+        ] {
+            assert_eq!(value(&header), expected.to_string(), "{header:?}");
+        }
+        for (header, expected) in [
+            (Value::Decimal { scale: 2, value: 150 }, "1.50"),
+            (Value::Decimal { scale: 0, value: 7 }, "7"),
+            (Value::Decimal { scale: 3, value: 7 }, "0.007"),
+            (Value::Timestamp(Timestamp::from_unix_seconds(u64::MAX)), "18446744073709551615000"),
         ] {
             assert_eq!(value(&header), expected, "{header:?}");
         }
@@ -135,17 +149,19 @@ mod tests {
         let line = ExportedEntry::new("orders", &entry, UNIX_EPOCH).to_line().unwrap();
         let mut exported = serde_json::from_str::<Json>(&line).unwrap()["properties"].take();
         exported["timestamp"] = json!("2027-01-15T08:00:00Z");
-        let plain: Map<_, _> = properties(entry.message.properties()).collect();
-        assert_eq!(Json::Object(plain), exported);
+        let plain = properties(entry.message.properties());
+        let plain: Json =
+            plain.map(|(name, json)| (name, serde_json::from_str::<Json>(&json).unwrap())).collect();
+        assert_eq!(plain, exported);
         assert_eq!(exported.as_object().unwrap().len(), 15, "all of them are set");
     }
 
     #[test]
     fn a_secret_is_masked_as_in_the_difference_of_an_edit() {
-        assert_eq!(masked("header authorization", &json!("Bearer abcdef123456")), "Bearer ***");
-        assert_eq!(masked("header x-password", &json!("correct horse")), "***");
-        assert!(!masked("header auth", &json!({ "api_key": "abcdef123456" })).contains("abcdef"));
-        assert_eq!(masked("header tenant", &json!("blue \"1\"")), "blue \"1\"");
-        assert_eq!(masked("header n", &json!([1, "a"])), r#"[1,"a"]"#);
+        assert_eq!(masked("header authorization", "\"Bearer abcdef123456\""), "Bearer ***");
+        assert_eq!(masked("header x-password", "\"correct horse\""), "***");
+        assert!(!masked("header auth", r#"{"api_key":"abcdef123456"}"#).contains("abcdef"));
+        assert_eq!(masked("header tenant", r#""blue \"1\"""#), "blue \"1\"");
+        assert_eq!(masked("header n", r#"[1,"a"]"#), r#"[1,"a"]"#);
     }
 }

@@ -12,7 +12,7 @@ use crate::desk::{Desk, State, connect, within};
 use crate::exit::usage;
 use crate::look::jq;
 use crate::look::shelves::explained;
-use crate::output::printable;
+use crate::output::{plural, printable};
 use crate::settings::{Context, Global};
 
 /// A shelf that was read, and the entries that a command means.
@@ -25,16 +25,20 @@ pub(crate) struct Selected {
     group: Option<Filter>,
     /// The entries that `--where` selects.
     only: Option<HashSet<EntryHandle>>,
+    /// Into how many bodies the filter, and `--where`, could not look.
+    pub(crate) not_looked_into: usize,
     pub(crate) now: SystemTime,
 }
 
 impl Selected {
     pub(crate) fn entries(&self) -> Entries<'_> {
-        let entries = self.view.matching(&self.filter, self.now);
+        // First the group: what is unknown of others does not count.
+        let entries = self.view.entries();
         let entries = match &self.group {
             Some(group) => entries.matching(group, self.now),
             None => entries,
         };
+        let entries = entries.matching(&self.filter, self.now);
         match &self.only {
             Some(only) => entries.only(|entry| only.contains(&entry.entry.handle)),
             None => entries,
@@ -109,7 +113,12 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
         None => text,
     };
     let (group, now) = (group.map(Filter::group), SystemTime::now());
-    let mut selected = Selected { desk, view, filter: parsed, text, group, only: None, now };
+    let mut selected =
+        Selected { desk, view, filter: parsed, text, group, only: None, not_looked_into: 0, now };
+    selected.not_looked_into = selected.entries().not_looked_into();
+    if let Some(note) = not_looked_into(selected.not_looked_into) {
+        eprintln!("the filter left out {note}");
+    }
     if let Some(program) = &which.selecting {
         let entries: Vec<_> = selected.entries().iter().collect();
         let matching = jq::matching(global, program, &selected.desk.queue, &entries).await?;
@@ -117,10 +126,21 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
             eprintln!("{}", printable(&note));
         }
         drop(entries);
+        if let Some(note) = not_looked_into(matching.not_looked_into) {
+            eprintln!("--where saw `.body` as null in {note}");
+        }
+        selected.not_looked_into += matching.not_looked_into;
         selected.only = Some(matching.handles);
         selected.text = format!("{} --where {program}", selected.text).trim_start().to_owned();
     }
     Ok(selected)
+}
+
+/// Says of how many messages a filter could not see the body; `None`: of none.
+pub(crate) fn not_looked_into(count: usize) -> Option<String> {
+    (count > 0).then(|| {
+        format!("{}: it cannot look into the body, and `redrive show` says why", plural(count, "message"))
+    })
 }
 
 /// Refuses to mean a whole shelf that nobody asked for. `action` is what would be done to it.

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use redrive::Shelf;
 use redrive::ops::UncertainEntries;
 use redrive::transport::{TransportError, TransportErrorKind};
+use redrive::{Shelf, plausible};
 use serde_json::json;
 
 use crate::args::{Global, Queues};
@@ -32,6 +32,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
             }
         };
         for Looked { shelf, count, oldest } in looked {
+            let oldest = oldest.and_then(|oldest| plausible(oldest, now));
             let shown = count.map_or_else(|| "no such queue".to_owned(), |count| count.to_string());
             rows.row([queue.clone(), shelf_name(shelf), shown, ago(oldest, now)]);
             data.push(json!({ "queue": queue, "shelf": shelf.to_string(), "count": count, "oldest": rfc3339(oldest) }));

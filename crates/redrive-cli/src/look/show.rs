@@ -4,15 +4,15 @@ use std::io::Write as _;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use redrive::ops::{ExportedEntry, Filter, Template, ViewEntry};
-use redrive::{EntryHandle, Message, Shelf, Shelved};
+use redrive::ops::{BodyView, ExportedEntry, Filter, Template, ViewEntry};
+use redrive::{EntryHandle, FailureHistory, Message, Shelf, Shelved, header_names};
 
 use super::plain;
 use super::select::{group_id, is_short, read, select};
 use crate::args::{Global, ShelfName, Show, Which};
 use crate::desk::connect;
 use crate::exit::{Exit, usage};
-use crate::output::{ago, one_line, print, print_json, printable};
+use crate::output::{one_line, print, print_json, printable, when};
 
 pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
     let context = global.broker()?;
@@ -91,7 +91,7 @@ pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> V
     let Shelved { handle, message, history, .. } = &viewed.entry;
     let mut lines = vec![
         format!("{queue} {handle}"),
-        format!("  shelved   {} ago", ago(viewed.time(), now)),
+        format!("  shelved   {}", when(shelved_at(viewed), now)),
         format!("  group     {} ({})", viewed.group, one_line(Template::of(&viewed.entry).text(), 100)),
         format!("  reason    {}", viewed.entry.reason().unwrap_or("-")),
     ];
@@ -112,9 +112,9 @@ pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> V
             format!(", then waited {}", humantime::format_duration(std::time::Duration::from_millis(ms)))
         });
         lines.push(format!(
-            "    {:>3}  {:>8} ago  {}: {}{}",
+            "    {:>3}  {:>12}  {}: {}{}",
             past.attempt,
-            ago(past.at, now),
+            when(past.at, now),
             past.reason,
             one_line(&past.error, 120),
             wait.unwrap_or_default()
@@ -123,11 +123,36 @@ pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> V
     if let Some(trace) = &history.trace_parent {
         lines.push(format!("  trace     {trace}"));
     }
+    let odd = odd_times(message, now);
+    lines.extend(
+        odd.map(|(name, text)| format!("  time      {name}: {} (not plausible)", one_line(&text, 200))),
+    );
     lines.push(String::new());
     lines.extend(properties_and_headers(message));
-    lines.push(format!("  body      {} bytes{}", message.body().len(), content_type(message)));
-    lines.extend(body(message.body()));
+    lines.push(format!("  body      {}", about_body(message)));
+    lines.extend(body(message));
     lines
+}
+
+/// Returns when the entry was shelved, as it is told: also a time that nothing decides by.
+pub(crate) fn shelved_at(viewed: &ViewEntry) -> Option<SystemTime> {
+    let entry = &viewed.entry;
+    viewed.time().or(entry.shelved_at).or(entry.history.last_failed_at)
+}
+
+/// Returns the times in redrive's headers that no decision takes, as they are written.
+pub(crate) fn odd_times(message: &Message, now: SystemTime) -> impl Iterator<Item = (&str, String)> {
+    let history = FailureHistory::read(message).believed(now);
+    let known = [
+        (header_names::FIRST_FAILED_AT, history.first_failed_at),
+        (header_names::LAST_FAILED_AT, history.last_failed_at),
+        (header_names::DEADLINE, history.deadline),
+        (header_names::NOT_BEFORE, history.not_before),
+        (header_names::DUE_AT, history.due_at),
+    ];
+    let odd = known.into_iter().filter(|(_, time)| time.is_none());
+    odd.filter_map(|(name, _)| Some((name, message.headers().get(name)?)))
+        .map(|(name, value)| (name, plain::masked(&format!("header {name}"), &plain::value(value))))
 }
 
 /// Returns the lines of what the application set: redrive's own headers are described above.
@@ -154,25 +179,40 @@ pub(crate) fn headers(message: &Message) -> impl Iterator<Item = (&str, String)>
     own.map(|(name, value)| (name, plain::masked(&format!("header {name}"), &plain::value(value))))
 }
 
-fn content_type(message: &Message) -> String {
-    message.properties().content_type.as_ref().map_or_else(String::new, |name| format!(", {name}"))
+/// Returns the size of a body, its type, and what was undone to look into it.
+pub(crate) fn about_body(message: &Message) -> String {
+    let view = BodyView::of(message);
+    let mut about = format!("{} bytes", message.body().len());
+    if let Some(name) = &message.properties().content_type {
+        about.push_str(&format!(", {name}"));
+    }
+    for undone in view.undone() {
+        about.push_str(&format!(", {undone} undone"));
+    }
+    about
 }
 
 /// How many bytes of a body are shown.
 const SHOWN: usize = 64 * 1024;
 
-/// Returns the lines of a body: JSON is set out, other text is as it is.
-pub(crate) fn body(body: &[u8]) -> Vec<String> {
-    let text = match serde_json::from_slice::<serde_json::Value>(body) {
-        Ok(json @ (serde_json::Value::Object(_) | serde_json::Value::Array(_))) => format!("{json:#}"),
-        _ => match std::str::from_utf8(body) {
-            Ok(text) => text.to_owned(),
-            Err(_) => return vec!["(no text: --raw prints it)".to_owned()],
-        },
+/// Returns the lines of a body, unpacked: JSON is set out, with its digits, its keys and their order as they are; other text is as it is.
+pub(crate) fn body(message: &Message) -> Vec<String> {
+    let view = BodyView::of(message);
+    let problem = view.problem().map(|problem| format!("(nobody can look into all of it: {problem})"));
+    let text = match (view.pretty(), view.text()) {
+        (Some(pretty), _) => pretty,
+        (None, Some(text)) => text.to_owned(),
+        // A part may end within a character.
+        (None, None) if problem.is_some() && !view.undone().is_empty() => {
+            String::from_utf8_lossy(view.bytes()).into_owned()
+        }
+        (None, None) => {
+            return problem.into_iter().chain(["(no text: --raw prints it)".to_owned()]).collect();
+        }
     };
     let (shown, cut) = beginning(&text, SHOWN);
     let rest = cut.then(|| format!("… (cut after {SHOWN} bytes)"));
-    shown.lines().map(str::to_owned).chain(rest).collect()
+    problem.into_iter().chain(shown.lines().map(str::to_owned)).chain(rest).collect()
 }
 
 /// Returns at most `most` bytes of a text, and whether there are more.
@@ -213,10 +253,41 @@ mod tests {
 
     #[test]
     fn a_body_is_set_out_if_it_is_json_and_never_guessed() {
-        assert_eq!(body(br#"{"a":1}"#), ["{", "  \"a\": 1", "}"]);
+        let body = |bytes: &[u8]| body(&Message::new(bytes.to_vec()));
+        let price = br#"{"price":1.10,"id":12345678901234567890123,"id":1e2}"#;
+        let lines = ["{", "  \"price\": 1.10,", "  \"id\": 12345678901234567890123,", "  \"id\": 1e2", "}"];
+        assert_eq!(body(price), lines);
+        assert_eq!(body(&[b"\xef\xbb\xbf", &price[..]].concat()), lines, "without the byte order mark");
         assert_eq!(body(b"2 books"), ["2 books"]);
         assert_eq!(body(&[0xff, 0]), ["(no text: --raw prints it)"]);
         let large = body("ä".repeat(SHOWN).as_bytes());
         assert_eq!((large[0].len(), large.len()), (SHOWN, 2));
+    }
+
+    #[test]
+    fn a_body_that_nobody_can_look_into_says_why() {
+        let mut message = Message::new(vec![0xff; 9]);
+        message.properties_mut().content_encoding = Some("br".to_owned());
+        let lines = body(&message);
+        assert!(lines[0].contains("its content encoding `br` is not known"), "{lines:?}");
+    }
+
+    #[test]
+    fn times_beyond_reason_are_shown_as_they_are() {
+        let message = Message::new("")
+            .with_header(header_names::LAST_FAILED_AT, 1_800_000_000_000_000_000_i64)
+            .with_header(header_names::FIRST_FAILED_AT, "2026-11-2")
+            .with_header(header_names::DUE_AT, "2026-11-28T13:00:00Z");
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
+        let odd: Vec<_> = odd_times(&message, now).collect();
+        let expected = [
+            (header_names::FIRST_FAILED_AT, "2026-11-2".to_owned()),
+            (header_names::LAST_FAILED_AT, "1800000000000000000".to_owned()),
+        ];
+        assert_eq!(odd, expected);
+        let entry = Shelved::new(EntryHandle::new(Shelf::DeadLetter, "1"), message);
+        let view = redrive::ops::ShelfView::new(Shelf::DeadLetter, now, [entry], false);
+        let lines = description("orders", view.entries().iter().next().unwrap(), now).join("\n");
+        assert!(lines.contains("shelved   1800000000000000000 ms since 1970 (not plausible)"), "{lines}");
     }
 }

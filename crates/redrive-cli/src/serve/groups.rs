@@ -16,6 +16,8 @@ use super::layout::{Answer, age, link, page, spark, text, time};
 use super::web::Web;
 use crate::args::since;
 use crate::exit::usage;
+use crate::look::groups::for_example;
+use crate::look::select::not_looked_into;
 use crate::output::{one_line, plural};
 
 /// How many messages a page lists.
@@ -114,11 +116,12 @@ impl Which {
 impl Chosen {
     /// Returns the messages that the filter and the group select.
     pub(super) fn entries(&self) -> Entries<'_> {
-        let entries = self.view.matching(&self.filter, self.now);
-        match self.group {
+        let entries = self.view.entries();
+        let entries = match self.group {
             Some(group) => entries.matching(&Filter::group(group), self.now),
             None => entries,
-        }
+        };
+        entries.matching(&self.filter, self.now)
     }
 }
 
@@ -151,6 +154,8 @@ pub(super) async fn groups(
             (age(&web, &which.queue, chosen.shelf, chosen.view.taken_at(), &here))
         }
         @if chosen.view.is_truncated() { p.bad { "Only the first " (chosen.view.entries().len()) " messages of the shelf were read." } }
+        @if let Some(note) = begun.as_ref().and_then(|begun| begun.note.as_ref()) { p.dim { (text(note)) } }
+        (left_out(&entries))
         @if summary.groups.is_empty() { p.good { "Nothing here." } }
         @else {
             table.rows {
@@ -163,7 +168,10 @@ pub(super) async fn groups(
                             a.row href=(which.link(&web, "/entries", &id, 0)) {
                                 (text(&one_line(&format!("{}: {}", group.template.reason(), group.template.text()), 300)))
                             }
-                            @if begun.is_some_and(|begun| group.is_new_since(begun)) { " " span.new { "NEW" } }
+                            @if group.sample.text.as_deref().is_some_and(|text| text != group.template.text()) {
+                                " " span.dim { (text(&for_example(group))) }
+                            }
+                            @if begun.as_ref().is_some_and(|begun| group.is_new_since(begun.at)) { " " span.new { "NEW" } }
                         }
                         td data-label="first" { (time(group.first_seen, chosen.now)) }
                         td data-label="last" { (time(group.last_seen, chosen.now)) }
@@ -178,6 +186,13 @@ pub(super) async fn groups(
     };
     let title = format!("{} {}", which.queue, chosen.shelf);
     Ok(page(&web, &who, &title, &[(which.queue.clone(), here)], &content))
+}
+
+/// Says for how many messages the filter could not look into the body.
+fn left_out(entries: &Entries<'_>) -> Markup {
+    html! {
+        @if let Some(note) = not_looked_into(entries.not_looked_into()) { p.bad { "The filter left out " (note) "." } }
+    }
 }
 
 fn filter_form(web: &Web, which: &Which) -> Markup {
@@ -233,6 +248,7 @@ pub(super) async fn entries(
     };
     let content = html! {
         p { strong { (plural(shown.total, "message")) } " " (age(&web, &which.queue, chosen.shelf, chosen.view.taken_at(), &here)) }
+        (left_out(&entries))
         (act(&web, &who, &which))
         @if shown.entries.is_empty() { p.good { "Nothing here." } }
         table.rows {

@@ -10,7 +10,7 @@ use redrive::Shelf;
 use super::auth::Who;
 use super::web::Web;
 use crate::exit::{UsageError, chain};
-use crate::output::{ago, printable};
+use crate::output::{ago, printable, rfc3339, when};
 
 /// A page, or an error that is shown as one.
 pub(super) type Answer = Result<Response, PageError>;
@@ -159,8 +159,17 @@ pub(super) fn link(web: &Web, path: &str, parameters: &[(&str, &str)]) -> String
 
 /// Returns how long ago something was, with the time for whoever points at it.
 pub(super) fn time(time: Option<SystemTime>, now: SystemTime) -> Markup {
-    let exact = time.map(|time| humantime::format_rfc3339_seconds(time).to_string()).unwrap_or_default();
-    html! { time datetime=(exact) title=(exact) { (ago(time, now)) } }
+    timed(time, &ago(time, now))
+}
+
+/// Returns the same with ` ago`, for a time on a message, whatever it is.
+pub(super) fn moment(time: Option<SystemTime>, now: SystemTime) -> Markup {
+    timed(time, &when(time, now))
+}
+
+fn timed(time: Option<SystemTime>, shown: &str) -> Markup {
+    let exact = rfc3339(time).unwrap_or_default();
+    html! { time datetime=(exact) title=(exact) { (shown) } }
 }
 
 /// Draws counts as bars.

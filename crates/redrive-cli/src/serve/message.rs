@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::auth::Who;
 use super::groups::{Which, may_act};
-use super::layout::{Answer, link, page, text, time};
+use super::layout::{Answer, link, moment, page, text};
 use super::web::Web;
 use crate::desk::edit::{Then, store};
 use crate::exit::usage;
@@ -77,7 +77,7 @@ pub(super) async fn show(
             @if let Some(reason) = &found.entry.broker_reason {
                 dt { "The broker says" } dd { (text(reason)) " " (text(found.entry.broker_description.as_deref().unwrap_or_default())) }
             }
-            dt { "Shelved" } dd { (time(found.time(), now)) " ago" }
+            dt { "Shelved" } dd { (moment(show::shelved_at(&found), now)) }
             dt { "Group" } dd { a href=(which.link(&web, "/entries", &group, 0)) { (group) } }
             dt { "Handle" } dd { code { (text(&one.handle)) } }
             @if let Some(trace) = &history.trace_parent { dt { "Trace" } dd { code { (text(&trace.to_string())) } } }
@@ -85,10 +85,10 @@ pub(super) async fn show(
         h2 { "Attempts" }
         (attempts(&found.entry, now))
         h2 { "Headers and properties" }
-        (headers(message))
+        (headers(message, now))
         h2 { "Body" }
-        p.dim { (message.body().len()) " bytes " a href=(one.link(&web, "/body")) { "as it is" } }
-        pre.body { (text(&cut(&show::body(message.body()).join("\n")))) }
+        p.dim { (text(&show::about_body(message))) " " a href=(one.link(&web, "/body")) { "as it is" } }
+        pre.body { (text(&cut(&show::body(message).join("\n")))) }
     };
     let groups = which.link(&web, "/groups", "", 0);
     let entries = which.link(&web, "/entries", &group, 0);
@@ -102,7 +102,7 @@ fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
         ol.timeline {
             @for past in &history.past {
                 li {
-                    strong { "Attempt " (past.attempt) } " " span.dim { (time(past.at, now)) " ago" } " "
+                    strong { "Attempt " (past.attempt) } " " span.dim { (moment(past.at, now)) } " "
                     (text(&one_line(&format!("{}: {}", past.reason, past.error), 300)))
                     @if let Some(ms) = past.wait_ms {
                         span.dim { ", then waited " (humantime::format_duration(Duration::from_millis(ms)).to_string()) }
@@ -112,7 +112,7 @@ fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
             // The last one, where the list does not have it.
             @if history.past.last().is_none_or(|past| past.attempt != history.attempt.or_highest()) {
                 li {
-                    strong { "Attempt " (history.attempt.or_highest()) } " " span.dim { (time(history.last_failed_at, now)) " ago" } " "
+                    strong { "Attempt " (history.attempt.or_highest()) } " " span.dim { (moment(history.last_failed_at, now)) } " "
                     (text(&one_line(history.error.as_deref().or(entry.reason()).unwrap_or("set aside"), 300)))
                 }
             }
@@ -121,11 +121,14 @@ fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
     }
 }
 
-fn headers(message: &Message) -> Markup {
+fn headers(message: &Message, now: SystemTime) -> Markup {
     html! {
         table {
             @for (name, value) in show::properties(message) {
                 tr { th { (name) } td { (text(&one_line(&value, 1000))) } }
+            }
+            @for (name, value) in show::odd_times(message, now) {
+                tr { th { (name) } td { (text(&one_line(&value, 1000))) " (not plausible)" } }
             }
             @for (name, value) in show::headers(message) {
                 tr { th { (text(&one_line(name, 200))) } td { (text(&one_line(&value, 1000))) } }
@@ -262,7 +265,7 @@ mod tests {
     fn the_page_of_a_message_masks_its_secrets() {
         let message =
             Message::new("").with_header("authorization", "Bearer abcdef123456").with_header("checked", true);
-        let page = headers(&message).into_string();
+        let page = headers(&message, SystemTime::now()).into_string();
         assert!(page.contains("Bearer ***") && !page.contains("abcdef"), "{page}");
         assert!(page.contains("<td>true</td>"), "{page}");
     }

@@ -282,6 +282,9 @@ fn draw_status(frame: &mut Frame<'_>, page: &Page, area: Rect) {
             count => format!(", {count} of them in groups that are not shown"),
         };
         parts.push(format!("{}{not_listed}", plural(listing.count, "message")));
+        if listing.not_looked_into > 0 {
+            parts.push(format!("the filter cannot look into {}", plural(listing.not_looked_into, "body")));
+        }
     }
     if page.refusal.is_some() {
         parts.push("read-only".to_owned());

@@ -73,6 +73,8 @@ pub(super) struct Listing {
     pub(super) count: u64,
     /// Number of messages in groups that are not listed.
     pub(super) not_listed: u64,
+    /// Number of messages into whose bodies the filter could not look.
+    pub(super) not_looked_into: usize,
 }
 
 impl Listing {
@@ -96,6 +98,7 @@ impl Listing {
             groups,
             count: summary.count,
             not_listed: summary.left_out.of_groups,
+            not_looked_into: entries.not_looked_into(),
             filter: filter.clone(),
             place,
             at,

@@ -274,3 +274,78 @@ pub(crate) async fn bodies(shop: &Shop) {
     assert!(shop.shelf().await == before, "what came back is not what was exported");
     shop.tidy_up().await;
 }
+
+/// Numbers, times and bodies that others write: compared exactly, believed within reason, looked into or said.
+pub(crate) async fn foreign(shop: &Shop) {
+    let service = shop.service_that(|_| Err("no such account".to_owned())).await;
+    let packed = |encoding: &str, body: Vec<u8>| {
+        let mut message = Message::new(body);
+        message.properties_mut().content_encoding = Some(encoding.to_owned());
+        message
+    };
+    // `{"id":7}`, by gzip.
+    let gzip = b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\xabV\xcaLQ\xb22\xaf\x05\0C_\x07\x12\x08\0\0\0".to_vec();
+    for (id, message) in [
+        ("a", Message::new(r#"{"id":12345678901234567890123,"price":1.10,"id":12345678901234567890123}"#)),
+        ("b", Message::new(r#"{"id":12345678901234567890124}"#)),
+        ("c", Message::new("\u{feff}{\"id\":1e2}")),
+        ("d", packed("gzip", gzip)),
+        ("e", packed("br", vec![0xff; 9])),
+    ] {
+        shop.publish(message.with_id(id)).await;
+    }
+    service.handled(5).await;
+    service.stop().await;
+    shop.has_shelved(5).await;
+    let (cli, queue) = (Cli::new(shop), &*shop.queue);
+    let found = async |arguments: &[&str]| -> Vec<String> {
+        let listed = cli.json(&[&["browse", queue], arguments].concat()).await;
+        listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["properties"]["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(found(&["body.id=12345678901234567890123"]).await, ["a"]);
+    assert_eq!(found(&["--where", ".body.id == 12345678901234567890124"]).await, ["b"]);
+    assert_eq!(found(&["body.id=100"]).await, ["c"]);
+    assert_eq!(found(&["body.id=7"]).await, ["d"]);
+    let others = cli.ok(&["browse", queue, "-body.id=7"]).await;
+    assert!(
+        others.err.contains("the filter left out 1 message: it cannot look into the body"),
+        "{}",
+        others.err
+    );
+    let groups = cli.json(&["groups", queue, "-body.id=7", "--since", "13:27"]).await;
+    assert_eq!((&groups["count"], &groups["not_looked_into"]), (&3.into(), &1.into()), "{groups}");
+    let planned = cli.json(&["plan", queue, "-body.id=7"]).await;
+    assert_eq!(planned["not_looked_into"], 1, "{planned}");
+    let shown = cli.ok(&["show", queue, "id:a"]).await;
+    assert!(
+        shown.out.contains("\"price\": 1.10,\n") && shown.out.matches("567890123").count() == 2,
+        "{}",
+        shown.out
+    );
+    let shown = cli.ok(&["show", queue, "id:e"]).await;
+    assert!(shown.out.contains("`br` is not known"), "{}", shown.out);
+
+    let line = cli.ok(&["export", queue, "id:b"]).await.out;
+    let stamp = line.split("\"redrive-last-failed-at\":").nth(1).unwrap().split(['}', ',']).next().unwrap();
+    let file = cli.path("nanoseconds.jsonl");
+    let foreign = format!("\u{feff}{}", line.replace(stamp, "1800000000000000000"));
+    std::fs::write(&file, foreign).unwrap();
+    cli.ok(&["discard", queue, "body.id=12345678901234567890124", "--yes"]).await;
+    shop.has_shelved(4).await;
+    cli.ok(&["import", queue, &file.display().to_string(), "--yes"]).await;
+    shop.has_shelved(5).await;
+    let groups = cli.json(&["groups", queue, "id:b"]).await;
+    assert_eq!(
+        (&groups["count"], groups["groups"][0]["first_seen"].is_null()),
+        (&1.into(), true),
+        "{groups}"
+    );
+    let shown = cli.ok(&["show", queue, "id:b"]).await;
+    assert!(shown.out.contains("1800000000000000000 ms since 1970 (not plausible)"), "{}", shown.out);
+    shop.tidy_up().await;
+}

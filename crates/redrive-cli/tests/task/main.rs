@@ -62,6 +62,7 @@ macro_rules! on_rabbitmq_emulator {
             a_run_stops_when_the_same_failure_comes_back: running::stops,
             a_run_that_achieved_nothing_does_not_read_as_success: running::does_not_read_as_success,
             large_and_binary_bodies_are_shown_and_come_back: looking::bodies,
+            what_others_write_is_compared_exactly_and_believed_within_reason: looking::foreign,
             #[cfg(unix)]
             an_edit_shows_its_progress: edits::an_edit_shows_its_progress,
             #[cfg(unix)]

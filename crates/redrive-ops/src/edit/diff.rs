@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 use similar::TextDiff;
 
 use super::class::MessagePart;
-use super::pretty::pretty;
 use crate::export::headers_to_json;
+use crate::json::pretty;
 use crate::printable::printable;
 
 /// Bodies that are larger, or have more lines, are shown as their lengths and digests: a comparison takes time with the square of the

@@ -10,6 +10,11 @@ use serde_json::{Map, Value as Json, json};
 use super::class::EditClass;
 use super::text::{Head, ParseEditError, headers_of, message_of, unlocked};
 use crate::export::{PropertiesJson, UnwritableValue, headers_to_json};
+use crate::json::{is_deep, is_json, repeats_a_key, same, split_mark};
+use crate::printable::printable;
+
+/// The byte order mark that some programs write before JSON.
+const MARK: char = '\u{feff}';
 
 /// A message as one line of JSON, for a program that edits many: `{"properties":{…},"headers":{…},"body":…}`.
 ///
@@ -70,10 +75,16 @@ impl EditDocument {
         let Fields { properties, headers, body } =
             serde_json::from_str(line).map_err(|error| ParseEditError::new(error.to_string()))?;
         let before = body_of(original.body());
-        let body = if is_same(&before, body.get()) {
+        let body = if same(&before, body.get()) {
             original.body().to_vec()
         } else {
-            edited(body.get(), is_json(original.body()))?
+            if let Some(key) = repeats_a_key(&before).filter(|_| is_json_body(original.body())) {
+                return Err(ParseEditError::new(format!(
+                    "the body has the key `{}` twice, and a program keeps only one of them: edit this message alone",
+                    printable(&key)
+                )));
+            }
+            edited(body.get(), original.body())?
         };
         message_of(Head { properties, headers }, body, original)
     }
@@ -83,44 +94,42 @@ impl EditDocument {
 fn body_of(body: &[u8]) -> String {
     match std::str::from_utf8(body) {
         // Line ends inside of texts are escaped: these are white space.
-        Ok(text) if is_json(body) => text.replace(['\n', '\r'], " "),
+        Ok(text) if is_json_body(body) => unmarked(text).replace(['\n', '\r'], " "),
         Ok(text) => json!(text).to_string(),
         Err(_) => json!({ "$base64": BASE64.encode(body) }).to_string(),
     }
 }
 
-fn is_json(body: &[u8]) -> bool {
-    serde_json::from_slice::<&RawValue>(body).is_ok()
+/// Returns true for JSON that a program can read: not for what is nested too deeply, which is a text.
+fn is_json_body(body: &[u8]) -> bool {
+    std::str::from_utf8(body).is_ok_and(|text| is_json(unmarked(text)) && !is_deep(unmarked(text)))
+}
+
+fn unmarked(text: &str) -> &str {
+    text.strip_prefix(MARK).unwrap_or(text)
 }
 
 /// Returns the bytes of a body that was edited.
-fn edited(body: &str, was_json: bool) -> Result<Vec<u8>, ParseEditError> {
+fn edited(body: &str, original: &[u8]) -> Result<Vec<u8>, ParseEditError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Bytes {
         #[serde(rename = "$base64")]
         base64: String,
     }
+    let was_json = is_json_body(original);
     if !was_json && let Ok(Bytes { base64 }) = serde_json::from_str(body) {
         let decoded = BASE64.decode(base64);
         return decoded.map_err(|error| ParseEditError::new(format!("the body is no base64: {error}")));
     }
     match serde_json::from_str(body) {
         Ok(Json::String(text)) if !was_json => Ok(text.into_bytes()),
-        _ => Ok(body.as_bytes().to_vec()),
+        // A byte order mark stays.
+        _ => {
+            let mark = if was_json { split_mark(original).0 } else { &[] };
+            Ok([mark, body.as_bytes()].concat())
+        }
     }
-}
-
-/// Returns true if two texts of JSON mean the same. Numbers with many digits are compared as they are written: a float does not hold them.
-fn is_same(one: &str, other: &str) -> bool {
-    let parsed = |text| serde_json::from_str::<Json>(text).ok();
-    let means_the_same = || parsed(one).is_some_and(|one| Some(one) == parsed(other));
-    one == other || (!has_long_number(one) && !has_long_number(other) && means_the_same())
-}
-
-fn has_long_number(text: &str) -> bool {
-    const EXACT: usize = 15;
-    text.split(|c: char| !c.is_ascii_digit() && c != '.').any(|digits| digits.len() > EXACT)
 }
 
 #[cfg(test)]
@@ -162,6 +171,28 @@ mod tests {
         let edited = |body: &'static str, from, to| round(&Message::new(body), |text| text.replace(from, to));
         let message = edited(r#"{"n":12345678901234567890123}"#, "123}", "124}");
         assert_eq!(&message.body()[..], br#"{"n":12345678901234567890124}"#);
+    }
+
+    #[test]
+    fn a_byte_order_mark_stays() {
+        let message = Message::new("\u{feff}{\"n\":1}");
+        assert_eq!(round(&message, str::to_owned), message);
+        assert_eq!(
+            &round(&message, |text| text.replace("1}", "2}")).body()[..],
+            "\u{feff}{\"n\":2}".as_bytes()
+        );
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_never_dropped() {
+        let message = Message::new(r#"{"id":1,"id":2,"c":"eur"}"#).with_header("tenant", "blue");
+        let edited = |line: &str| EditDocument::parse(line, &message);
+        // As a program writes it that keeps the last one.
+        let other_header =
+            edited(r#"{"properties":{},"headers":{"tenant":"green"},"body":{"id":2,"c":"eur"}}"#).unwrap();
+        assert_eq!(other_header.body(), message.body());
+        let error = edited(r#"{"properties":{},"headers":{},"body":{"id":2,"c":"EUR"}}"#).unwrap_err();
+        assert!(error.to_string().contains("`id` twice"), "{error}");
     }
 
     #[test]

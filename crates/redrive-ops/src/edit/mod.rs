@@ -10,7 +10,6 @@
 mod class;
 mod diff;
 mod document;
-mod pretty;
 #[cfg(test)]
 mod tests;
 mod text;

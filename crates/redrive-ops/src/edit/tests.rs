@@ -64,7 +64,7 @@ proptest! {
 
     #[test]
     fn only_white_space_is_added_to_json(text in "[\\[\\]{}\",:\\\\ a1\n]{0,24}") {
-        if let Some(pretty) = pretty::pretty(&text) {
+        if let Some(pretty) = crate::json::pretty(&text) {
             let value = |text: &str| serde_json::from_str::<Json>(text).ok();
             prop_assert_eq!(value(&pretty), value(&text));
         }

@@ -125,6 +125,8 @@ pub(super) fn read(line: &str) -> Result<ExportedEntry, ParseLineError> {
         v: u64,
     }
     let malformed = |error: serde_json::Error| ParseLineError::Malformed(error.to_string());
+    // Editors and shells write a byte order mark before the first line.
+    let line = line.strip_prefix('\u{feff}').unwrap_or(line);
     // The version first: what another version has in its lines is not known.
     let Version { v } = serde_json::from_str(line).map_err(malformed)?;
     if v != FORMAT_VERSION {

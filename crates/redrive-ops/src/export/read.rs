@@ -50,7 +50,7 @@ impl<R: BufRead> ExportLines<R> {
             if self.from.read_line(&mut text)? == 0 {
                 return Ok(None);
             }
-            if !text.trim().is_empty() {
+            if !text.trim_start_matches('\u{feff}').trim().is_empty() {
                 return Ok(Some(ExportedEntry::from_line(&text)?));
             }
         }

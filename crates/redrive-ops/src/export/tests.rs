@@ -182,7 +182,7 @@ fn other_versions_and_fields_are_refused() {
 #[test]
 fn an_error_names_its_line() {
     let line = plain().to_line().unwrap();
-    let file = format!("{line}\n\n{line}\r\n{{\n{line}\n");
+    let file = format!("\u{feff}{line}\n\n{line}\r\n{{\n{line}\n");
     let read: Vec<_> = ExportLines::new(file.as_bytes()).collect();
     assert_eq!(read.len(), 3, "it ends after the first error");
     assert!(read[..2].iter().all(|read| read.as_ref().is_ok_and(|read| *read == plain())));

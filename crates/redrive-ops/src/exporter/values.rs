@@ -94,7 +94,7 @@ mod tests {
     use crate::snapshot::{SnapshotFold, SnapshotOptions};
 
     fn values(options: &SnapshotOptions, max: usize, failures: &[(&str, &str, &str)]) -> EntryValues {
-        let mut fold = SnapshotFold::new(Shelf::DeadLetter, options);
+        let mut fold = SnapshotFold::new(Shelf::DeadLetter, options, std::time::UNIX_EPOCH);
         for &(reason, error_type, text) in failures {
             let message = Message::new("body")
                 .with_header(names::ERROR, text)

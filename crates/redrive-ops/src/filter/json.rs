@@ -1,120 +1,85 @@
 //! Looks up a path in a JSON body, without a copy of the body.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
 use super::condition::Test;
+use crate::json::{DEEPEST, Found, Scan, TooDeep, is_json, same_number, unquoted};
 
 /// Returns true if the body is JSON and a value at the path passes the test.
-pub(super) fn any(body: &[u8], path: &[String], test: &Test) -> bool {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let found = Seek { path, test }.deserialize(&mut json);
+///
+/// # Errors
+///
+/// If no value passes it, and one on the way lies too deep to be looked at.
+pub(super) fn any(body: &str, path: &[String], test: &Test) -> Result<bool, TooDeep> {
     // The end too: half a document is no JSON.
-    matches!(found, Ok(true)) && json.end().is_ok()
+    if !is_json(body) {
+        return Ok(false);
+    }
+    let mut seek = Seek { scan: Scan::new(body), test, found: false, is_too_deep: false };
+    seek.value(path, 0);
+    if seek.is_too_deep && !seek.found { Err(TooDeep) } else { Ok(seek.found) }
 }
 
-/// Reads a value: true if it passes the test, or one below it at the rest of the path.
-#[derive(Clone, Copy)]
 struct Seek<'a> {
-    path: &'a [String],
+    scan: Scan<'a>,
     test: &'a Test,
+    found: bool,
+    is_too_deep: bool,
 }
 
 impl Seek<'_> {
-    fn is_at_end(self) -> bool {
-        self.path.is_empty()
-    }
-
-    fn text<E>(self, text: &str) -> Result<bool, E> {
-        Ok(self.is_at_end() && self.test.holds(text))
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Seek<'_> {
-    type Value = bool;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Seek<'_> {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
-        self.text(if value { "true" } else { "false" })
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        self.text("null")
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<bool, E> {
-        self.text(value)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
-        self.text(&value.to_string())
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
-        self.text(&value.to_string())
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
-        // One number has many forms: 1.50 is 1.5, and 1e3 is 1000.
-        let is_same = matches!(self.test, Test::Is(wanted) if wanted.parse() == Ok(value));
-        Ok(self.is_at_end() && is_same || self.text(&value.to_string())?)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<bool, A::Error> {
-        let mut found = false;
-        match self.path.split_first() {
-            None => while seq.next_element::<IgnoredAny>()?.is_some() {},
-            Some((step, rest)) => match step.parse::<usize>() {
-                Ok(wanted) => {
-                    let mut index = 0;
-                    loop {
-                        let element = if index == wanted {
-                            seq.next_element_seed(Seek { path: rest, ..self })?
-                        } else {
-                            seq.next_element::<IgnoredAny>()?.map(|_| false)
-                        };
-                        match element {
-                            Some(holds) => found |= holds,
-                            None => break,
-                        }
-                        index += 1;
-                    }
-                }
-                Err(_) => {
-                    while let Some(holds) = seq.next_element_seed(self)? {
-                        found |= holds;
-                    }
-                }
-            },
+    /// Takes a value, and looks for the rest of the path in it.
+    fn value(&mut self, path: &[String], depth: usize) {
+        if depth > DEEPEST {
+            self.is_too_deep = true;
+            self.scan.skip();
+            return;
         }
-        Ok(found)
+        match (self.scan.value(), path.split_first()) {
+            (Found::Object, step) => self.object(step, depth),
+            (Found::Array, step) => self.array(step, path, depth),
+            (Found::Text(quoted), None) => {
+                self.found |= unquoted(quoted).is_some_and(|text| self.test.holds(&text));
+            }
+            (Found::Number(number), None) => self.found |= self.test.holds_for_number(number),
+            (Found::Word(word), None) => self.found |= self.test.holds(word),
+            (Found::Text(_) | Found::Number(_) | Found::Word(_), Some(_)) => {}
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let mut found = false;
-        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
-            match self.path.split_first() {
-                Some((step, rest)) if *step == name => {
-                    found |= map.next_value_seed(Seek { path: rest, ..self })?;
+    fn object(&mut self, step: Option<(&String, &[String])>, depth: usize) {
+        while let Some(key) = self.scan.key() {
+            match step {
+                Some((step, rest)) if unquoted(key).is_some_and(|key| *step == key) => {
+                    self.value(rest, depth + 1);
                 }
                 _ => {
-                    map.next_value::<IgnoredAny>()?;
+                    self.scan.skip();
                 }
             }
         }
-        Ok(found)
+    }
+
+    fn array(&mut self, step: Option<(&String, &[String])>, path: &[String], depth: usize) {
+        let wanted = step.and_then(|(step, rest)| Some((step.parse::<usize>().ok()?, rest)));
+        let mut index = 0;
+        while self.scan.element() {
+            match (step, wanted) {
+                (Some(_), Some((wanted, rest))) if index == wanted => self.value(rest, depth + 1),
+                (Some(_), None) => self.value(path, depth + 1),
+                _ => {
+                    self.scan.skip();
+                }
+            }
+            index += 1;
+        }
+    }
+}
+
+impl Test {
+    /// Compares a number: as a whole by its value, in part by its digits as they are written.
+    pub(super) fn holds_for_number(&self, number: &str) -> bool {
+        match self {
+            Self::Is(wanted) => number == wanted || same_number(number, wanted),
+            Self::Contains(_) => self.holds(number),
+        }
     }
 }

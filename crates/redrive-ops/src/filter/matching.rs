@@ -1,36 +1,76 @@
 //! Compares an entry with a condition.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::time::SystemTime;
 
-use redrive_core::{Shelved, Value};
+use redrive_core::{Shelved, Value, rfc3339};
 
 use super::condition::{Condition, CountField, Test, TextField};
 use super::json;
+use crate::body::BodyView;
 use crate::group::{GroupId, error_text};
 use crate::snapshot::time_of;
 
+/// An entry that conditions look at.
+pub(super) struct Looked<'a> {
+    pub(super) entry: &'a Shelved,
+    group: GroupId,
+    now: SystemTime,
+    /// Unpacked at the first condition that looks into it.
+    body: OnceCell<BodyView<'a>>,
+}
+
+impl<'a> Looked<'a> {
+    pub(super) fn new(entry: &'a Shelved, group: GroupId, now: SystemTime) -> Self {
+        Self { entry, group, now, body: OnceCell::new() }
+    }
+
+    fn body(&self) -> &BodyView<'a> {
+        self.body.get_or_init(|| BodyView::of(&self.entry.message))
+    }
+}
+
 impl Condition {
-    pub(super) fn holds(&self, entry: &Shelved, group: GroupId, now: SystemTime) -> bool {
+    /// Returns whether it holds; `None`: it asks for the body, into which nobody can look.
+    pub(super) fn holds(&self, looked: &Looked<'_>) -> Option<bool> {
+        match self {
+            Self::Body(path, test) => {
+                let body = looked.body();
+                let found = body.text().map_or(Ok(false), |text| json::any(text, path, test));
+                found.ok().filter(|_| body.problem().is_none())
+            }
+            Self::Anywhere(wanted) => {
+                let body = looked.body();
+                let found = is_anywhere(wanted, looked.entry, body);
+                (found || body.problem().is_none()).then_some(found)
+            }
+            other => Some(other.holds_beside_body(looked)),
+        }
+    }
+
+    fn holds_beside_body(&self, looked: &Looked<'_>) -> bool {
+        let Looked { entry, group, now, .. } = looked;
         match self {
             Self::Text(field, test) => test.holds(&text(*field, entry)),
             Self::Header(name, test) => {
-                entry.message.headers().get(name).and_then(header_text).is_some_and(|text| test.holds(&text))
+                entry.message.headers().get(name).is_some_and(|value| test.holds_for_header(value))
             }
-            Self::Body(path, test) => json::any(entry.message.body(), path, test),
             Self::Count(field, comparison, count) => comparison.holds(self::count(*field, entry), *count),
-            Self::Age(comparison, age) => time_of(entry)
+            Self::Age(comparison, age) => time_of(entry, *now)
                 .is_some_and(|time| comparison.holds(now.duration_since(time).unwrap_or_default(), *age)),
-            Self::Group(id) => *id == group,
+            Self::Group(id) => id == group,
             Self::Entries(handles) => handles.contains(&entry.handle),
-            Self::Anywhere(wanted) => {
-                let test = |text: &str| contains(text, wanted);
-                error_text(entry).is_some_and(|text| test(&text))
-                    || entry.message.id().is_some_and(test)
-                    || test(&String::from_utf8_lossy(entry.message.body()))
-            }
+            Self::Body(..) | Self::Anywhere(_) => false,
         }
     }
+}
+
+fn is_anywhere(wanted: &str, entry: &Shelved, body: &BodyView<'_>) -> bool {
+    let test = |text: &str| contains(text, wanted);
+    error_text(entry).is_some_and(|text| test(&text))
+        || entry.message.id().is_some_and(test)
+        || test(&String::from_utf8_lossy(body.bytes()))
 }
 
 impl Test {
@@ -38,6 +78,16 @@ impl Test {
         match self {
             Self::Is(wanted) => text == wanted,
             Self::Contains(wanted) => contains(text, wanted),
+        }
+    }
+
+    fn holds_for_header(&self, value: &Value) -> bool {
+        let Some(text) = header_text(value) else { return false };
+        match value {
+            Value::String(_) | Value::Bool(_) | Value::Char(_) | Value::Timestamp(_) | Value::Uuid(_) => {
+                self.holds(&text)
+            }
+            _ => self.holds_for_number(&text),
         }
     }
 }
@@ -54,7 +104,7 @@ fn text(field: TextField, entry: &Shelved) -> Cow<'_, str> {
         TextField::Error => return error_text(entry).unwrap_or_default(),
         TextField::Source => history.source_queue.as_deref(),
         TextField::Id => entry.message.id(),
-        TextField::Kind => entry.message.properties().kind.as_deref(),
+        TextField::Kind => entry.message.kind(),
     };
     Cow::Borrowed(text.unwrap_or_default())
 }
@@ -74,13 +124,9 @@ fn header_text(value: &Value) -> Option<Cow<'_, str>> {
         Value::Char(value) => value.to_string(),
         Value::F32(value) => value.to_string(),
         Value::F64(value) => value.to_string(),
-        Value::Timestamp(time) => {
-            // Years beyond 9999 have no such form.
-            let latest = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799);
-            let time =
-                time.to_system_time().filter(|time| (SystemTime::UNIX_EPOCH..=latest).contains(time))?;
-            humantime::format_rfc3339(time).to_string()
-        }
+        Value::Decimal { scale, value } => format!("{value}e-{scale}"),
+        // Years beyond 9999 have no such form.
+        Value::Timestamp(time) => time.to_system_time().and_then(rfc3339)?,
         Value::Uuid(bytes) => {
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")

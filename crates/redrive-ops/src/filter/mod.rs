@@ -11,6 +11,8 @@
 
 mod condition;
 mod error;
+#[cfg(test)]
+mod exact_tests;
 mod json;
 mod matching;
 mod parse;
@@ -26,6 +28,7 @@ use redrive_core::{EntryHandle, Shelved};
 
 use self::condition::{Condition, Term};
 pub use self::error::ParseFilterError;
+use self::matching::Looked;
 use crate::group::GroupId;
 
 /// Selects entries of a shelf.
@@ -64,12 +67,14 @@ use crate::group::GroupId;
 /// | `age>1h`, `age<=2d12h` | the time since the entry was shelved, or failed last if only that is known |
 /// | `attempt>=3`, `redrives>0` | the number of failures, and of redrives; an unreadable number is the largest one |
 /// | `header.tenant:blue` | a header of the message |
-/// | `body.order.id=42` | a value in a JSON body; a number of the path is a position in an array, any other step takes every element |
+/// | `body.order.id=42` | a value in a JSON body, also of one that is packed or [encoded](crate::BodyView); a number of the path is a position in an array, any other step takes every element |
 /// | `dead-letter/4f1e…` | the entry of this [handle](EntryHandle), written whole; of several handles, any of these entries |
 /// | `"no address"`, `timeout` | text of the error, id or body, upper and lower case alike |
 ///
 /// `:` or `=` compares the whole text, `~` looks for a part of it, upper and lower case alike. Numbers are compared with `>`, `>=`,
-/// `<`, `<=`, `=`, ages with the first four. An entry whose time is not known has no age: no comparison matches it. `reason:""`
+/// `<`, `<=`, `=`, ages with the first four. An entry whose time is not known, or not [plausible](redrive_core::plausible), has no age:
+/// no comparison matches it. A number in a header or in the body is compared by its value, digit by digit: `1.10` is `1.1`, and
+/// `12345678901234567890123` is not `12345678901234567890124`. `reason:""`
 /// matches entries without a reason; `header.tenant~""` matches entries with any such header.
 ///
 /// - Terms next to each other must all match: `reason:Late age>1h`.
@@ -85,7 +90,8 @@ use crate::group::GroupId;
 /// # Bounds
 ///
 /// A filter has at most 4096 bytes, a path in the body at most 32 steps. Matching takes time proportional to the message and the
-/// filter. A body that is no JSON, or is nested more than 128 deep on the way to the value, matches no `body.` term.
+/// filter. A body that is no JSON matches no `body.` term. What hangs on a body that nobody can look into, or on a value that is nested
+/// more than 128 deep, is [unknown](Verdict::Unknown), and selects nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     /// At least one of these; all terms of it.
@@ -115,12 +121,51 @@ impl Filter {
         })
     }
 
-    /// Returns true if the entry, which is in this group, matches; its age is counted until `now`.
+    /// Returns true if the entry, which is in this group, matches for sure; its age is counted until `now`.
     #[must_use]
     pub fn matches(&self, entry: &Shelved, group: GroupId, now: SystemTime) -> bool {
-        let holds = |term: &Term| term.condition.holds(entry, group, now) != term.negated;
-        self.alternatives.iter().any(|terms| terms.iter().all(holds))
+        self.judge(entry, group, now) == Verdict::Matches
     }
+
+    /// Returns whether the entry, which is in this group, matches, or that it cannot be told; its age is counted until `now`.
+    #[must_use]
+    pub fn judge(&self, entry: &Shelved, group: GroupId, now: SystemTime) -> Verdict {
+        let looked = Looked::new(entry, group, now);
+        let mut verdict = Verdict::Differs;
+        for terms in &self.alternatives {
+            match all(terms, &looked) {
+                Verdict::Matches => return Verdict::Matches,
+                Verdict::Unknown => verdict = Verdict::Unknown,
+                Verdict::Differs => {}
+            }
+        }
+        verdict
+    }
+}
+
+/// What a [`Filter`] says of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It matches.
+    Matches,
+    /// It does not match.
+    Differs,
+    /// It hangs on the body, into which nobody can [look](crate::BodyView::problem): it is packed in an unknown way, damaged, too large
+    /// when unpacked, or nested too deeply. The entry is not selected, also not by the negation.
+    Unknown,
+}
+
+/// Returns whether all terms hold. One that does not is sure, whatever is unknown of the others.
+fn all(terms: &[Term], looked: &Looked<'_>) -> Verdict {
+    let mut verdict = Verdict::Matches;
+    for term in terms {
+        match term.condition.holds(looked) {
+            Some(holds) if holds == term.negated => return Verdict::Differs,
+            Some(_) => {}
+            None => verdict = Verdict::Unknown,
+        }
+    }
+    verdict
 }
 
 impl fmt::Display for Filter {

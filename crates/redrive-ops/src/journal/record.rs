@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use redrive_core::EntryHandle;
+use redrive_core::{EntryHandle, parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
@@ -104,7 +104,7 @@ impl Operator {
     #[must_use]
     pub fn new(who: impl Into<String>, host: impl Into<String>, at: SystemTime) -> Self {
         // Kept to the millisecond, as it is stored.
-        let at = humantime::parse_rfc3339(&humantime::format_rfc3339_millis(at).to_string()).unwrap_or(at);
+        let at = rfc3339(at).and_then(|text| parse_rfc3339(&text)).unwrap_or(at);
         Self { who: who.into(), host: host.into(), at, reason: None }
     }
 

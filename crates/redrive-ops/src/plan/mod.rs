@@ -15,7 +15,7 @@ mod tests;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Shelf, Shelved};
+use redrive_core::{Shelf, Shelved, parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
@@ -96,8 +96,7 @@ impl Plan {
             shelf,
             queue: options.queue.clone(),
             // Kept to the millisecond, as it is stored.
-            made_at: humantime::parse_rfc3339(&humantime::format_rfc3339_millis(now).to_string())
-                .unwrap_or(now),
+            made_at: rfc3339(now).and_then(|text| parse_rfc3339(&text)).unwrap_or(now),
             entries: Vec::new(),
             left_out: Vec::new(),
             samples: Vec::new(),

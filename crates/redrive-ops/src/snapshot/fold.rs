@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
-use redrive_core::{Shelf, Shelved};
+use redrive_core::{Shelf, Shelved, plausible};
 
 use super::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotOptions};
 use crate::group::{Template, cut, error_text};
@@ -18,10 +18,12 @@ const MAX_ID_BYTES: usize = 256;
 /// reads a shelf.
 ///
 /// ```
+/// use std::time::SystemTime;
+///
 /// use redrive_core::{EntryHandle, Message, Shelf, Shelved, header_names};
 /// use redrive_ops::{SnapshotFold, SnapshotOptions};
 ///
-/// let mut fold = SnapshotFold::new(Shelf::DeadLetter, &SnapshotOptions::new());
+/// let mut fold = SnapshotFold::new(Shelf::DeadLetter, &SnapshotOptions::new(), SystemTime::now());
 /// for order in ["order 17", "order 4711"] {
 ///     let message = Message::new("…").with_header(header_names::REASON, "OutOfStock").with_header(header_names::ERROR, order);
 ///     fold.add(&Shelved::new(EntryHandle::new(Shelf::DeadLetter, order), message));
@@ -34,13 +36,14 @@ const MAX_ID_BYTES: usize = 256;
 #[must_use = "a fold does nothing until it is finished"]
 pub struct SnapshotFold {
     max_groups: usize,
+    now: SystemTime,
     snapshot: ShelfSnapshot,
     groups: HashMap<Template, GroupSummary>,
 }
 
 impl SnapshotFold {
-    /// Creates a fold without entries.
-    pub fn new(shelf: Shelf, options: &SnapshotOptions) -> Self {
+    /// Creates a fold without entries. Times that are not [plausible](redrive_core::plausible) at `now` are not known.
+    pub fn new(shelf: Shelf, options: &SnapshotOptions, now: SystemTime) -> Self {
         let snapshot = ShelfSnapshot {
             shelf,
             count: 0,
@@ -50,7 +53,7 @@ impl SnapshotFold {
             left_out: LeftOut::default(),
             truncated: false,
         };
-        Self { max_groups: options.groups, snapshot, groups: HashMap::new() }
+        Self { max_groups: options.groups, now, snapshot, groups: HashMap::new() }
     }
 
     /// Returns the number of added entries.
@@ -61,7 +64,7 @@ impl SnapshotFold {
 
     /// Adds an entry.
     pub fn add(&mut self, entry: &Shelved) {
-        let time = time_of(entry);
+        let time = time_of(entry, self.now);
         self.snapshot.count += 1;
         self.snapshot.oldest = earlier(self.snapshot.oldest, time);
         self.add_reason(entry);
@@ -108,9 +111,10 @@ impl SnapshotFold {
     }
 }
 
-/// Returns when the entry was shelved, or when it failed last if only that is known.
-pub(crate) fn time_of(entry: &Shelved) -> Option<SystemTime> {
-    entry.shelved_at.or(entry.history.last_failed_at)
+/// Returns when the entry was shelved, or when it failed last if only that is known: a time that is plausible at `now`.
+pub(crate) fn time_of(entry: &Shelved, now: SystemTime) -> Option<SystemTime> {
+    let known = |time: Option<SystemTime>| time.and_then(|time| plausible(time, now));
+    known(entry.shelved_at).or_else(|| known(entry.history.last_failed_at))
 }
 
 /// Returns the earlier of the known times.
@@ -135,7 +139,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
     }
 
     fn entry(number: u64, reason: &str, text: &str) -> Shelved {
@@ -149,7 +153,7 @@ mod tests {
     }
 
     fn fold(options: &SnapshotOptions, entries: &[Shelved]) -> ShelfSnapshot {
-        let mut fold = SnapshotFold::new(Shelf::DeadLetter, options);
+        let mut fold = SnapshotFold::new(Shelf::DeadLetter, options, at(1_000));
         entries.iter().for_each(|entry| fold.add(entry));
         fold.finish(false)
     }
@@ -185,6 +189,19 @@ mod tests {
         let snapshot = fold(&SnapshotOptions::new(), &[untimed.clone(), failed]);
         assert_eq!((snapshot.oldest, snapshot.groups[0].first_seen), (Some(at(2)), Some(at(2))));
         assert_eq!(fold(&SnapshotOptions::new(), &[untimed]).oldest, None);
+    }
+
+    #[test]
+    fn a_time_beyond_reason_is_not_known() {
+        let ahead = |entry: &mut Shelved, time: SystemTime| entry.shelved_at = Some(time);
+        let mut entries = [1, 2, 3, 4].map(|number| entry(number, "Broken", "x"));
+        ahead(&mut entries[0], SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000));
+        ahead(&mut entries[1], at(11 * 365 * 86_400));
+        ahead(&mut entries[2], SystemTime::UNIX_EPOCH + Duration::from_millis(1_800_000_000_000_000_000));
+        entries[2].history.last_failed_at = Some(at(9));
+        let snapshot = fold(&SnapshotOptions::new(), &entries);
+        assert_eq!(snapshot.oldest, Some(at(4)));
+        assert_eq!((snapshot.groups[0].first_seen, snapshot.groups[0].last_seen), (Some(at(4)), Some(at(9))));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads a shelf.
 
 use std::ops::ControlFlow;
+use std::time::SystemTime;
 
 use redrive_core::{Shelf, Shelved, Shelves, TransportError};
 
@@ -51,7 +52,7 @@ pub async fn snapshot(
     shelf: Shelf,
     options: &SnapshotOptions,
 ) -> Result<ShelfSnapshot, TransportError> {
-    let mut fold = SnapshotFold::new(shelf, options);
+    let mut fold = SnapshotFold::new(shelf, options, SystemTime::now());
     let mut truncated = false;
     let mut each = |entry: Shelved| {
         // Reads one more than the limit, to know whether there are more.

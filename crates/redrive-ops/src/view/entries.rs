@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use redrive_core::Selection;
 
 use super::{ShelfView, Trend, TrendOptions, ViewEntry};
-use crate::filter::Filter;
+use crate::filter::{Filter, Verdict};
 use crate::group::GroupId;
 use crate::snapshot::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
 
@@ -16,6 +16,7 @@ use crate::snapshot::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
 pub struct Entries<'a> {
     view: &'a ShelfView,
     entries: Vec<&'a ViewEntry>,
+    not_looked_into: usize,
 }
 
 /// A page of [`Entries`].
@@ -32,7 +33,7 @@ pub struct EntriesPage<'a> {
 
 impl<'a> Entries<'a> {
     pub(super) fn new(view: &'a ShelfView, entries: Vec<&'a ViewEntry>) -> Self {
-        Self { view, entries }
+        Self { view, entries, not_looked_into: 0 }
     }
 
     /// Keeps the entries for which `keep` answers true.
@@ -43,8 +44,20 @@ impl<'a> Entries<'a> {
 
     /// Returns the entries of these that match the filter; ages are counted until `now`.
     pub fn matching(mut self, filter: &Filter, now: SystemTime) -> Self {
-        self.entries.retain(|entry| filter.matches(&entry.entry, entry.group, now));
+        let mut unknown = 0;
+        self.entries.retain(|entry| {
+            let verdict = filter.judge(&entry.entry, entry.group, now);
+            unknown += usize::from(verdict == Verdict::Unknown);
+            verdict == Verdict::Matches
+        });
+        self.not_looked_into += unknown;
         self
+    }
+
+    /// Returns how many entries a filter left out because it could not [look into](Verdict::Unknown) their bodies.
+    #[must_use]
+    pub fn not_looked_into(&self) -> usize {
+        self.not_looked_into
     }
 
     /// Returns the number of entries.
@@ -75,7 +88,7 @@ impl<'a> Entries<'a> {
     /// [groups](SnapshotOptions::groups) counts.
     #[must_use]
     pub fn summary(&self, options: &SnapshotOptions) -> ShelfSnapshot {
-        let mut fold = SnapshotFold::new(self.view.shelf, options);
+        let mut fold = SnapshotFold::new(self.view.shelf, options, self.view.taken_at);
         self.entries.iter().for_each(|entry| fold.add(&entry.entry));
         fold.finish(self.view.truncated)
     }
@@ -94,7 +107,7 @@ impl<'a> Entries<'a> {
     /// Returns the number of entries over time.
     #[must_use]
     pub fn trend(&self, options: &TrendOptions) -> Trend {
-        Trend::of(self.entries.iter().map(|entry| entry.time()), options)
+        Trend::of(self.entries.iter().map(|entry| entry.time), options)
     }
 
     /// Selects exactly these entries, for an action on the shelf.

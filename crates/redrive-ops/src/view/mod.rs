@@ -52,13 +52,15 @@ pub struct ViewEntry {
     pub entry: Shelved,
     /// Group of its failure.
     pub group: GroupId,
+    time: Option<SystemTime>,
 }
 
 impl ViewEntry {
-    /// Returns when the entry was shelved, or when it failed last if only that is known.
+    /// Returns when the entry was shelved, or when it failed last if only that is known: a time that was
+    /// [plausible](redrive_core::plausible) when the view was taken.
     #[must_use]
     pub fn time(&self) -> Option<SystemTime> {
-        time_of(&self.entry)
+        self.time
     }
 }
 
@@ -71,7 +73,8 @@ impl ShelfView {
         entries: impl IntoIterator<Item = Shelved>,
         truncated: bool,
     ) -> Self {
-        let with_group = |entry| ViewEntry { group: Template::of(&entry).id(), entry };
+        let with_group =
+            |entry| ViewEntry { group: Template::of(&entry).id(), time: time_of(&entry, taken_at), entry };
         Self { shelf, taken_at, entries: entries.into_iter().map(with_group).collect(), truncated }
     }
 

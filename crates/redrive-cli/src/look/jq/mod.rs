@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::ops::{Edit, EditDocument, SensitiveEdits, ViewEntry};
+use redrive::ops::{BodyView, Edit, EditDocument, SensitiveEdits, ViewEntry};
 use redrive::{EntryHandle, Shelved};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
@@ -36,6 +36,8 @@ pub(crate) struct Matching {
     failed: usize,
     /// The first of them, and the kind of the problem.
     first: Option<(EntryHandle, String)>,
+    /// For how many entries `.body` was null, because nobody can look into it.
+    pub(crate) not_looked_into: usize,
 }
 
 impl Matching {
@@ -80,9 +82,11 @@ pub(crate) async fn matching(
     queue: &str,
     entries: &[&ViewEntry],
 ) -> Result<Matching> {
-    let lines = entries.iter().map(|entry| document::of(queue, entry).to_string()).collect();
+    let lines = entries.iter().map(|entry| document::of(queue, entry)).collect::<Result<_, _>>()?;
     let handles = entries.iter().map(|entry| &entry.entry.handle);
-    let mut matching = Matching::default();
+    let closed = |entry: &&&ViewEntry| BodyView::of(&entry.entry.message).problem().is_some();
+    let mut matching =
+        Matching { not_looked_into: entries.iter().filter(closed).count(), ..Matching::default() };
     answers(global, (program, Mode::Select), lines, handles.cloned().collect(), |handle, answer| {
         matching.add(handle, answer.map_err(|error| usage(format!("the program is wrong: {error}")))?);
         Ok(())

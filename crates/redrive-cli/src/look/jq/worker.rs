@@ -5,7 +5,8 @@ use std::io::{BufRead as _, Write as _};
 
 use jaq_core::load::{self, Arena, File, Loader};
 use jaq_core::{Compiler, Ctx, Filter, Vars, data, unwrap_valr};
-use jaq_json::{Val, read};
+use jaq_json::{Num, Rc, Val, read};
+use redrive::ops::same_number;
 
 use crate::exit::Exit;
 
@@ -25,6 +26,8 @@ pub(super) const FAILED: char = '!';
 pub(super) const UNDECIDED: char = '?';
 
 const TWO_ANSWERS: &str = "it says more than one thing: `any(…)` or `all(…)` makes one of them";
+const ROUNDED: &str =
+    "it hangs on digits of a number that jq rounds: compare it by a filter, as `body.price=NUMBER`";
 const TWO_MESSAGES: &str = "it gives more than one message: an edit gives one. `.` is the whole message, and `|` joins several changes, as `.body.a = 1 | .body.b = 2`";
 const NO_MESSAGE: &str =
     "it gives no message: an edit gives one. `if … then … else . end` leaves a message as it is";
@@ -52,10 +55,15 @@ fn answer(
     let filter = compiled(program)?;
     for line in lines {
         let input = read::parse_single(line.as_bytes()).map_err(|error| error.to_string())?;
-        let ctx = Ctx::<data::JustLut<Val>>::new(&filter.lut, Vars::new([]));
-        let mut results = filter.id.run((ctx, input)).map(unwrap_valr);
+        let run = |input| {
+            let ctx = Ctx::<data::JustLut<Val>>::new(&filter.lut, Vars::new([]));
+            filter.id.run((ctx, input)).map(unwrap_valr)
+        };
+        let mut results = run(input.clone());
         let answer = match mode {
-            Mode::Select => match selects(results) {
+            Mode::Select => match selects(results)
+                .and_then(|matches| exactly(matches, &input, |input| selects(run(input))))
+            {
                 Ok(matches) => matches.to_string(),
                 Err(why) => format!("{UNDECIDED}{why}"),
             },
@@ -75,6 +83,46 @@ fn answer(
         }
     }
     Ok(())
+}
+
+/// Returns the answer, unless it hangs on digits that jq does not keep: it compares a decimal as a float. A number that no float
+/// holds is moved to the floats below and above it; if the answer changes with it, nobody knows.
+fn exactly(
+    matches: bool,
+    input: &Val,
+    selects: impl Fn(Val) -> Result<bool, String>,
+) -> Result<bool, String> {
+    let (mut below, mut above) = (input.clone(), input.clone());
+    if !move_rounded(&mut below, &f64::next_down) {
+        return Ok(matches);
+    }
+    move_rounded(&mut above, &f64::next_up);
+    if selects(below) == Ok(matches) && selects(above) == Ok(matches) {
+        Ok(matches)
+    } else {
+        Err(ROUNDED.to_owned())
+    }
+}
+
+/// Moves each number in a value that no float holds. Returns true if there is one.
+fn move_rounded(value: &mut Val, to: &dyn Fn(f64) -> f64) -> bool {
+    match value {
+        Val::Num(Num::Dec(digits)) => {
+            let float: f64 = digits.parse().unwrap_or(f64::NAN);
+            let is_rounded = !same_number(&float.to_string(), digits);
+            if is_rounded {
+                *value = Val::Num(Num::Float(to(float)));
+            }
+            is_rounded
+        }
+        Val::Arr(items) => {
+            Rc::make_mut(items).iter_mut().fold(false, |moved, item| move_rounded(item, to) | moved)
+        }
+        Val::Obj(entries) => {
+            Rc::make_mut(entries).values_mut().fold(false, |moved, item| move_rounded(item, to) | moved)
+        }
+        _ => false,
+    }
 }
 
 /// Returns whether a program selects an entry: null and nothing do not, as in jq's own `select`.
@@ -214,10 +262,30 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_compared_with_all_its_digits_or_not_at_all() {
+        let line = r#"{"body":{"id":12345678901234567890123,"price":1.10,"count":1e2,"long":0.12345678901234567891,"far":1e400}}"#;
+        for (program, answer) in [
+            (".body.id == 12345678901234567890123", "true"),
+            (".body.id == 12345678901234567890124", "false"),
+            (".body.id > 12345678901234567890122", "true"),
+            (".body.price == 1.1 and .body.count == 100", "true"),
+            (".body.price > 1.1", "false"),
+            (".body.long > 0.1 and .body.long < 0.2 and .body.far > 1", "true"),
+            (".body.long == 0.5", "false"),
+            (".body.long == 0.12345678901234567891", "?it hangs on digits"),
+            (".body.long == 0.12345678901234567892", "?it hangs on digits"),
+            (".body.long >= 0.12345678901234567892", "?it hangs on digits"),
+        ] {
+            let answers = answers(program, &[line]).unwrap();
+            assert!(answers[0].starts_with(answer), "{program}: {answers:?}");
+        }
+    }
+
+    #[test]
     fn an_edit_keeps_the_order_of_names_and_long_numbers() {
-        let line = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":1.50}}"#;
+        let line = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":1.50,"c":1.10,"d":1e2,"e":-0.0,"f":1e400}}"#;
         let edited = |program| answers_of(program, Mode::Edit, &[line]);
-        let expected = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":"x"}}"#;
+        let expected = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":"x","c":1.10,"d":1e2,"e":-0.0,"f":1e400}}"#;
         assert_eq!(edited(r#".body.a = "x""#).unwrap(), [expected]);
         for (program, expected) in
             [("empty", "it gives no message"), (".,.", "more than one message"), (".body.a.b = 1", "cannot")]

@@ -8,7 +8,11 @@ const DEEPEST: usize = 100;
 /// Returns JSON with a line for each value; `None` if the text is no JSON object or array, or nested
 /// too deeply. Only white space changes: keys keep their
 /// order and numbers their digits.
-pub(super) fn pretty(text: &str) -> Option<String> {
+pub(crate) fn pretty(text: &str) -> Option<String> {
+    // A byte order mark is not a part of JSON, and stays.
+    if let Some(rest) = text.strip_prefix('\u{feff}') {
+        return pretty(rest).map(|pretty| format!("\u{feff}{pretty}"));
+    }
     if !text.trim_start().starts_with(['{', '[']) || serde_json::from_str::<IgnoredAny>(text).is_err() {
         return None;
     }
