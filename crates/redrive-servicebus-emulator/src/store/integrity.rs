@@ -33,7 +33,8 @@ pub(super) fn open(path: &Path) -> Result<Database, Reason> {
 
 /// Returns `None` if redb had to repair the file.
 fn open_checked(path: &Path) -> Result<Option<Database>, DatabaseError> {
-    let mut database = Database::builder().set_cache_size(CACHE).create(path)?;
+    let file = private_file(path).map_err(StorageError::Io)?;
+    let mut database = Database::builder().set_cache_size(CACHE).create_file(file)?;
     match database.check_integrity() {
         Ok(whole) => Ok(whole.then_some(database)),
         Err(error) => {
@@ -43,6 +44,44 @@ fn open_checked(path: &Path) -> Result<Option<Database>, DatabaseError> {
         }
     }
 }
+
+/// Opens the file, or creates it so that only its owner can read it from the first moment: it holds bodies of messages. A symbolic link
+/// that leads nowhere is not followed.
+fn private_file(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true);
+    let mut creating = options.clone();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut creating, 0o600);
+    match creating.create_new(true).open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let mut file = options.open(path)?;
+            keep_private(&mut file, path);
+            Ok(file)
+        }
+        created => created,
+    }
+}
+
+/// Takes from others what an earlier version, or a copy, let them do with a state file. The mode of another file is not changed.
+#[cfg(unix)]
+fn keep_private(file: &mut File, path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let Ok(known) = file.metadata() else { return };
+    let mut magic = [0; 4];
+    let is_state = known.len() == 0 || (file.read_exact(&mut magic).is_ok() && magic == *b"redb");
+    if is_state
+        && known.permissions().mode() & 0o077 != 0
+        && let Err(error) = file.set_permissions(std::fs::Permissions::from_mode(0o600))
+    {
+        let path = path.display();
+        tracing::warn!(%path, %error, "others can read the state file, and its mode cannot be changed to 0600");
+    }
+}
+
+#[cfg(not(unix))]
+fn keep_private(_: &mut File, _: &Path) {}
 
 /// Checks the length: after a crash a file may be longer than its header says, but never shorter.
 fn check_length(path: &Path) -> Result<(), Reason> {

@@ -190,6 +190,31 @@ fn a_damaged_header_is_refused_or_changes_nothing() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn only_its_owner_can_read_a_state_file() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    drop(Store::open(&path, &mut empty()).unwrap());
+    assert_eq!(mode(&path), 0o600);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(Store::open(&path, &mut empty()).unwrap());
+    assert_eq!(mode(&path), 0o600, "one of an earlier version");
+
+    let other = folder.path().join("other");
+    std::fs::write(&other, "not a state file").unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(Store::open(&other, &mut empty()).unwrap_err());
+    assert_eq!(mode(&other), 0o644, "another file keeps its mode");
+    let link = folder.path().join("link");
+    symlink(folder.path().join("elsewhere"), &link).unwrap();
+    drop(Store::open(&link, &mut empty()).unwrap_err());
+    assert!(!folder.path().join("elsewhere").exists(), "nothing is created through a link");
+}
+
 #[test]
 fn a_file_is_used_by_one_emulator_at_a_time() {
     let folder = tempfile::tempdir().expect("a folder");
