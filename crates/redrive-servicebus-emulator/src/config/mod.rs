@@ -6,6 +6,7 @@
 
 mod duration;
 mod file;
+mod json;
 mod rule;
 
 #[cfg(test)]
@@ -30,30 +31,28 @@ pub struct Config {
 #[error("{path}: {reason}")]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// Where in the file, such as `UserConfig.Namespaces[0].Queues[1].Properties.LockDuration`.
+    /// Where in the file, such as `UserConfig.Namespaces[0].Queues[1].Properties.LockDuration`, or `line 3, column 7`.
     pub path: String,
     /// What is wrong there, and what to do.
     pub reason: String,
 }
 
 impl Config {
-    /// Reads the text of a `Config.json`.
+    /// Reads the text of a `Config.json`: JSON with comments and commas at the end. Keys may have any case; numbers and booleans may be
+    /// texts; `null` is as if the key were missing.
     ///
     /// # Errors
     /// If the text is no JSON, or a value has a wrong type or is out of its range, with its path.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut unknown_keys = Vec::new();
-        let mut json = serde_json::Deserializer::from_str(text);
         let mut note = |path: serde_ignored::Path<'_>| unknown_keys.push(path_text(&path));
         let file: file::File = {
-            let noting = serde_ignored::Deserializer::new(&mut json, &mut note);
+            let noting = serde_ignored::Deserializer::new(json::parse(text)?, &mut note);
             serde_path_to_error::deserialize(noting).map_err(|error| ConfigError {
                 path: error.path().to_string(),
                 reason: error.inner().to_string(),
             })?
         };
-        json.end()
-            .map_err(|error| ConfigError { path: "the end of the file".into(), reason: error.to_string() })?;
         Ok(Self { namespace: file.namespace()?, unknown_keys })
     }
 }

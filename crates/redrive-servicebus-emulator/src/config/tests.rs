@@ -103,7 +103,9 @@ fn a_value_that_is_wrong_is_refused_with_its_path() {
         (r#""LockDuration": "PT0S""#, "LockDuration", "longer than nothing"),
         (r#""MaxDeliveryCount": 0"#, "MaxDeliveryCount", "at least 1"),
         (r#""MaxDeliveryCount": 2001"#, "MaxDeliveryCount", "2000"),
-        (r#""MaxDeliveryCount": "3""#, "MaxDeliveryCount", "invalid type"),
+        (r#""MaxDeliveryCount": "three""#, "MaxDeliveryCount", "no whole number"),
+        (r#""MaxDeliveryCount": "-1""#, "MaxDeliveryCount", "no whole number from 0 to 4294967295"),
+        (r#""MaxDeliveryCount": []"#, "MaxDeliveryCount", "invalid type"),
         (
             r#""DuplicateDetectionHistoryTimeWindow": "P7DT1S""#,
             "DuplicateDetectionHistoryTimeWindow",
@@ -117,7 +119,7 @@ fn a_value_that_is_wrong_is_refused_with_its_path() {
         (r#""DefaultMessageTimeToLive": "PT0S""#, "DefaultMessageTimeToLive", "longer than nothing"),
         (r#""MaxMessageSizeInKilobytes": 102401"#, "MaxMessageSizeInKilobytes", "102400"),
         (r#""MaxSizeInMegabytes": 0"#, "MaxSizeInMegabytes", "at least 1"),
-        (r#""RequiresSession": "yes""#, "RequiresSession", "invalid type"),
+        (r#""RequiresSession": "yes""#, "RequiresSession", "neither true nor false"),
     ] {
         let error = queue(properties).expect_err(properties);
         assert_eq!(error.path, format!("UserConfig.Namespaces[0].Queues[0].Properties.{key}"));
@@ -146,6 +148,64 @@ fn a_filter_that_is_wrong_is_refused_with_its_path() {
         let error = Config::parse(&FILE.replace(from, to)).expect_err(to);
         assert_eq!(error.path, format!("{rules}{path}"), "{error}");
     }
+}
+
+#[test]
+fn a_file_is_read_as_dotnet_reads_it() {
+    let text = r#"// the queues of the shop
+    {
+        "userConfig": { "NAMESPACES": [{
+            "Name": null,
+            "queues": [{
+                "name": 7, /* a number */
+                "Properties": {
+                    "maxDeliveryCount": "5", "RequiresSession": "True", "LOCKDURATION": " PT30S ",
+                    "DefaultMessageTimeToLive": null, "MaxSizeInMegabytes": "2", "ForwardTo": null,
+                },
+            }, { "Name": "plain", "Properties": null }],
+            "Topics": [{
+                "Name": "events", "Subscriptions": [
+                    { "Name": "all", "Rules": null },
+                    { "Name": "some", "rules": [{ "name": "one", "properties": {
+                        "filterType": "SQL", "sqlFilter": { "sqlExpression": "a = '// no comment'" }, "Action": null,
+                    } }] },
+                ],
+            }],
+        }], "Logging": null },
+    } // the end
+    "#;
+    let config = Config::parse(&format!("\u{feff}{text}")).expect("a configuration");
+    assert_eq!(config.unknown_keys, Vec::<String>::new());
+    let queue = &config.namespace.queues[0];
+    assert_eq!((queue.name.as_str(), queue.settings.max_delivery_count), ("7", 5));
+    assert!(queue.settings.requires_session);
+    assert_eq!(queue.settings.lock_duration, Duration::from_secs(30));
+    assert_eq!(queue.settings.default_time_to_live, Some(Duration::from_secs(3600)));
+    assert_eq!(queue.settings.max_size, 2 << 20);
+    assert_eq!(config.namespace.queues[1].settings.max_delivery_count, 3);
+    let subscriptions = &config.namespace.topics[0].subscriptions;
+    assert_eq!(subscriptions[0].rules[0].name, "$Default");
+    assert_eq!(subscriptions[1].rules[0].name, "one");
+}
+
+#[test]
+fn the_place_of_an_error_is_named() {
+    let error = Config::parse("{\n  \"UserConfig\": {\n    \"Namespaces\": [}\n").expect_err("no JSON");
+    assert!(error.path.starts_with("line 3, column "), "{error}");
+    let twice = queue(r#""LockDuration": "PT1M", "lockduration": "PT2M""#).expect_err("which of the two?");
+    assert!(twice.to_string().contains("duplicate field `LockDuration`"), "{twice}");
+    let unnamed = Config::parse(r#"{"UserConfig": {"Namespaces": [{"Queues": [{"Name": null}]}]}}"#);
+    let unnamed = unnamed.expect_err("no name");
+    assert_eq!(unnamed.path, "UserConfig.Namespaces[0].Queues[0]");
+    assert!(unnamed.reason.contains("Name"), "{unnamed}");
+}
+
+#[test]
+fn text_and_number_stay_apart_in_a_property_of_a_filter() {
+    let text = FILE.replace(r#""count": 3"#, r#""Count": "3""#);
+    assert!(Config::parse(&text).is_ok());
+    let error = Config::parse(&FILE.replace(r#""count": 3"#, r#""count": null"#)).expect_err("no value");
+    assert!(error.path.ends_with("CorrelationFilter.Properties.count"), "{error}");
 }
 
 #[test]
