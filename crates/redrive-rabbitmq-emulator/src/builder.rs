@@ -9,6 +9,8 @@ use crate::broker::{Definitions, Options, Version};
 use crate::emulator::{Emulator, Plan};
 use crate::error::StartError;
 use crate::server::clock::Clock;
+#[cfg(feature = "http")]
+use crate::server::door::Door;
 use crate::server::protocol_detect::ProtocolDetect;
 
 /// Configures an emulator. Defaults: RabbitMQ 4.3, the virtual host `/` and the user `guest`, a free port of 127.0.0.1, the machine's
@@ -19,6 +21,8 @@ pub struct Builder {
     listen: String,
     #[cfg(feature = "http")]
     listen_http: Option<String>,
+    #[cfg(feature = "http")]
+    http_names: Vec<String>,
     options: Options,
     virtual_clock: bool,
     definitions: Vec<String>,
@@ -34,6 +38,8 @@ impl Emulator {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),
             #[cfg(feature = "http")]
             listen_http: None,
+            #[cfg(feature = "http")]
+            http_names: Vec::new(),
             options: Options::new(Version::default()),
             virtual_clock: false,
             definitions: Vec::new(),
@@ -56,6 +62,14 @@ impl Builder {
     #[cfg(feature = "http")]
     pub fn listen_http(mut self, address: impl Into<String>) -> Self {
         self.listen_http = Some(address.into());
+        self
+    }
+
+    /// Adds a name by which HTTP clients address it, such as that of a container. It always answers to addresses and `localhost`, and
+    /// refuses any other name: an attacker's page can be reached by a name that points to this machine.
+    #[cfg(feature = "http")]
+    pub fn http_name(mut self, name: impl Into<String>) -> Self {
+        self.http_names.push(name.into());
         self
     }
 
@@ -142,7 +156,10 @@ impl Builder {
         };
         let emulator = Emulator::start(plan, &self.listen).await?;
         #[cfg(feature = "http")]
-        let emulator = emulator.with_http(self.listen_http.as_deref()).await?;
+        let emulator = {
+            let named = self.listen_http.clone().into_iter().chain(self.http_names);
+            emulator.with_http(self.listen_http.as_deref(), Door::new(named)).await?
+        };
         Ok(emulator)
     }
 

@@ -12,6 +12,8 @@ use crate::broker::{
 };
 use crate::error::StartError;
 use crate::server::clock::Clock;
+#[cfg(feature = "http")]
+use crate::server::door::Door;
 use crate::server::listener::Listening;
 use crate::server::port::Port;
 use crate::server::protocol_detect::ProtocolDetect;
@@ -85,8 +87,8 @@ impl Emulator {
     }
 
     #[cfg(feature = "http")]
-    pub(crate) async fn with_http(self, listen: Option<&str>) -> Result<Self, StartError> {
-        let http = crate::server::http::HttpServer::start(listen, &self.shared()).await?;
+    pub(crate) async fn with_http(self, listen: Option<&str>, door: Door) -> Result<Self, StartError> {
+        let http = crate::server::http::HttpServer::start(listen, door, &self.shared()).await?;
         Ok(Self { http, ..self })
     }
 
@@ -119,8 +121,12 @@ impl Emulator {
 
     /// Advances the clock, and applies everything that is due by then, each at its own time: messages and queues expire, delayed
     /// messages return, deliveries time out.
+    ///
+    /// The last time is the end of the year 9999. A step that would pass it is not made, and logged as an error.
     pub fn advance(&self, by: Duration) {
-        self.shared().put_forward(by);
+        if let Err(error) = self.shared().put_forward(by) {
+            tracing::error!(%error, ?by, "advancing the clock");
+        }
     }
 
     /// Returns when time alone will change something next, if ever.

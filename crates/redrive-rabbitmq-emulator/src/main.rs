@@ -18,6 +18,9 @@ struct Arguments {
     /// Address for HTTP: the management API and the emulator's own calls; port 0 is any free port. Default: no HTTP.
     #[arg(long, value_name = "HOST:PORT")]
     listen_http: Option<String>,
+    /// A name by which HTTP clients address it, such as that of its container. Repeatable. Addresses and `localhost` always do.
+    #[arg(long, value_name = "NAME", requires = "listen_http")]
+    http_name: Vec<String>,
     /// The version of RabbitMQ that it behaves like.
     #[arg(long = "version", default_value = "4.3", value_name = "3.10|4.3")]
     behaves_like: Version,
@@ -77,6 +80,9 @@ async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
     }
     if let Some(address) = arguments.listen_http {
         builder = builder.listen_http(address);
+    }
+    for name in arguments.http_name {
+        builder = builder.http_name(name);
     }
     if arguments.no_dead_lettering {
         builder = builder.no_dead_lettering();

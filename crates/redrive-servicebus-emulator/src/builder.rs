@@ -9,6 +9,8 @@ use crate::emulator::{Emulator, Plan};
 use crate::error::StartError;
 use crate::faults::Faults;
 use crate::server::clock::Clock;
+#[cfg(any(feature = "http", feature = "websockets"))]
+use crate::server::door::Door;
 use crate::server::keys::Keys;
 use crate::server::protocol_detect::ProtocolDetect;
 
@@ -20,6 +22,8 @@ pub struct Builder {
     listen: String,
     #[cfg(feature = "http")]
     listen_http: Option<String>,
+    #[cfg(any(feature = "http", feature = "websockets"))]
+    http_names: Vec<String>,
     keys: Vec<(String, String)>,
     virtual_clock: bool,
     seed: u64,
@@ -45,6 +49,8 @@ impl Builder {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),
             #[cfg(feature = "http")]
             listen_http: None,
+            #[cfg(any(feature = "http", feature = "websockets"))]
+            http_names: Vec::new(),
             keys: Vec::new(),
             virtual_clock: false,
             seed: 0,
@@ -86,6 +92,15 @@ impl Builder {
     #[cfg(feature = "http")]
     pub fn listen_http(mut self, address: impl Into<String>) -> Self {
         self.listen_http = Some(address.into());
+        self
+    }
+
+    /// Adds a name by which clients address it by HTTP and WebSockets, such as that of a container. It always answers to addresses and
+    /// `localhost`. Without a [`key`](Self::key) it refuses any other name, and requests of web pages: every page that a browser on
+    /// this machine shows could send them. A token that is signed by a key proves that a client may.
+    #[cfg(any(feature = "http", feature = "websockets"))]
+    pub fn http_name(mut self, name: impl Into<String>) -> Self {
+        self.http_names.push(name.into());
         self
     }
 
@@ -144,6 +159,8 @@ impl Builder {
     /// If it cannot listen on the address, the entities contradict each other, or the state file, the certificate or its key
     /// cannot be used.
     pub async fn start(self) -> Result<Emulator, StartError> {
+        #[cfg(feature = "http")]
+        let door = self.door();
         let protocols = self.protocols()?;
         let plan = Plan {
             namespace: self.namespace,
@@ -158,7 +175,7 @@ impl Builder {
         };
         let emulator = Emulator::start(plan, &self.listen).await?;
         #[cfg(feature = "http")]
-        let emulator = emulator.with_http(self.listen_http.as_deref()).await?;
+        let emulator = emulator.with_http(self.listen_http.as_deref(), door).await?;
         Ok(emulator)
     }
 
@@ -171,6 +188,17 @@ impl Builder {
             },
             #[cfg(feature = "websockets")]
             websockets: self.websockets,
+            #[cfg(feature = "websockets")]
+            door: self.door(),
         })
+    }
+
+    /// Returns `None` if tokens are checked: then nobody but who has a key gets anything.
+    #[cfg(any(feature = "http", feature = "websockets"))]
+    fn door(&self) -> Option<Door> {
+        let names = self.http_names.iter().chain([&self.listen]);
+        #[cfg(feature = "http")]
+        let names = names.chain(&self.listen_http);
+        self.keys.is_empty().then(|| Door::new(names.cloned()))
     }
 }

@@ -9,6 +9,8 @@ use crate::error::StartError;
 use crate::faults::{Fault, Faults};
 use crate::inspect::EntityView;
 use crate::server::clock::Clock;
+#[cfg(feature = "http")]
+use crate::server::door::Door;
 use crate::server::keys::Keys;
 use crate::server::listener::Listening;
 use crate::server::mailbox::Detaching;
@@ -78,8 +80,12 @@ impl Emulator {
     }
 
     #[cfg(feature = "http")]
-    pub(crate) async fn with_http(self, listen: Option<&str>) -> Result<Self, StartError> {
-        let http = crate::server::http::HttpServer::start(listen, &self.shared()).await?;
+    pub(crate) async fn with_http(
+        self,
+        listen: Option<&str>,
+        door: Option<Door>,
+    ) -> Result<Self, StartError> {
+        let http = crate::server::http::HttpServer::start(listen, door, &self.shared()).await?;
         Ok(Self { http, ..self })
     }
 
@@ -111,8 +117,12 @@ impl Emulator {
     }
 
     /// Advances the clock, and applies everything that is due by then: locks expire, messages expire or become active.
+    ///
+    /// The last time is the end of the year 9999. A step that would pass it is not made, and logged as an error.
     pub fn advance(&self, by: Duration) {
-        self.shared().put_forward(by);
+        if let Err(error) = self.shared().put_forward(by) {
+            tracing::error!(%error, ?by, "advancing the clock");
+        }
     }
 
     /// Returns the number of connected clients.

@@ -24,6 +24,10 @@ struct Arguments {
     #[cfg(feature = "http")]
     #[arg(long, value_name = "HOST:PORT")]
     listen_http: Option<String>,
+    /// A name by which clients address it by HTTP and WebSockets, such as that of its container. Repeatable. Addresses and `localhost`
+    /// always do; with --key any name does.
+    #[arg(long, value_name = "NAME")]
+    http_name: Vec<String>,
     /// A Config.json of the official emulator.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -106,6 +110,9 @@ async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
     #[cfg(feature = "http")]
     if let Some(address) = arguments.listen_http {
         builder = builder.listen_http(address);
+    }
+    for name in arguments.http_name {
+        builder = builder.http_name(name);
     }
     if let Some(path) = &arguments.config {
         builder = builder.namespace(read(path)?.namespace);

@@ -29,12 +29,15 @@ async fn emulator() -> Result<Emulator> {
 }
 
 async fn ask(emulator: &Emulator, request: &str, headers: &str, body: &str) -> Result<Answer> {
+    ask_as(emulator, request, &format!("Host: localhost\r\n{headers}"), body).await
+}
+
+async fn ask_as(emulator: &Emulator, request: &str, headers: &str, body: &str) -> Result<Answer> {
     let address = emulator.http_address().ok_or("it listens for HTTP")?;
     let mut stream = TcpStream::connect(address).await?;
     let length = body.len();
-    let text = format!(
-        "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
-    );
+    let text =
+        format!("{request} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}");
     stream.write_all(text.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
@@ -131,6 +134,50 @@ async fn what_is_refused_is_refused_by_its_status() -> Result<()> {
     assert_eq!(ask(&open, "POST /orders/messages", "", &large).await?.status, 403);
     let broken = "BrokerProperties: {\r\n";
     assert_eq!(ask(&open, "POST /orders/messages", broken, "").await?.status, 400);
+    Ok(())
+}
+
+#[cfg(feature = "websockets")]
+#[tokio::test]
+async fn no_web_page_can_send_or_take_messages() -> Result<()> {
+    let topic = Topic::new("events", Settings::default()).subscription("audit", Settings::default());
+    let builder = Emulator::builder().queue("orders", Settings::default()).topic(topic).websockets();
+    let emulator = builder.listen_http("127.0.0.1:0").http_name("bus.test").start().await?;
+    for (headers, status) in [
+        ("Host: localhost\r\nOrigin: http://evil.example\r\n", 403),
+        ("Host: localhost\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        ("Host: evil.example\r\n", 403),
+        ("", 403),
+        ("Host: bus.test\r\n", 201),
+        ("Host: localhost:1\r\nOrigin: http://localhost:1\r\n", 201),
+    ] {
+        let answer = ask_as(&emulator, "POST /orders/messages", headers, "x").await?;
+        assert_eq!(answer.status, status, "{headers}");
+        let socket = format!(
+            "{headers}Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Sec-WebSocket-Protocol: amqp\r\n"
+        );
+        let mut stream = TcpStream::connect(emulator.address()).await?;
+        let request = format!("GET /$servicebus/websocket HTTP/1.1\r\n{socket}Connection: Upgrade\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await?;
+        let wanted = if status == 201 { "HTTP/1.1 101" } else { "HTTP/1.1 403" };
+        assert_eq!(std::str::from_utf8(&first)?, wanted, "{headers}");
+    }
+    assert_eq!(emulator.entity("orders")?.messages().len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_clock_cannot_be_moved_to_its_end() -> Result<()> {
+    let emulator = Emulator::builder().virtual_clock().queue("orders", Settings::default()).start().await?;
+    let before = emulator.now();
+    emulator.advance(Duration::MAX);
+    emulator.advance(Duration::from_millis(u64::MAX));
+    assert_eq!(emulator.now(), before);
+    emulator.advance(Duration::from_secs(1));
+    assert_eq!(emulator.now().since(before), Duration::from_secs(1));
     Ok(())
 }
 

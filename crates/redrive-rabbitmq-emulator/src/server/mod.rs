@@ -5,6 +5,8 @@
 
 pub(crate) mod clock;
 pub(crate) mod decoder;
+#[cfg(feature = "http")]
+pub(crate) mod door;
 mod halves;
 #[cfg(feature = "http")]
 pub(crate) mod http;

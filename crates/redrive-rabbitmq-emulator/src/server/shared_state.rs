@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::sync::{Notify, watch};
 
-use super::clock::Clock;
+use super::clock::{Clock, TooFar};
 use crate::broker::{Broker, Command, ConnectionId, Timestamp};
 use crate::store::{Journal, Ticket};
 
@@ -109,11 +109,15 @@ impl SharedState {
     }
 
     /// Advances the clock, and applies everything that is due by then.
-    pub(crate) fn put_forward(&self, by: Duration) {
-        self.clock.advance(by);
+    ///
+    /// # Errors
+    /// If the step would pass the last time; nothing has changed then.
+    pub(crate) fn put_forward(&self, by: Duration) -> Result<(), TooFar> {
+        self.clock.advance(by)?;
         self.with(Broker::advance);
         // The time until the next deadline changes even if the deadline does not.
         self.deadline_moved.notify_one();
+        Ok(())
     }
 
     /// Returns a ticket for all changes until now: they must be on disk before any output that depends on them is sent.

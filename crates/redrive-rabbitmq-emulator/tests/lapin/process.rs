@@ -43,11 +43,16 @@ async fn start(arguments: &[&str]) -> Program {
 
 /// Sends a request as `guest`, and returns the whole response.
 async fn http(address: &str, request: &str, body: &str) -> String {
+    http_with(address, request, &format!("host: {address}\r\n{GUEST}"), body).await
+}
+
+const GUEST: &str = "authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n";
+
+async fn http_with(address: &str, request: &str, headers: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
-    let head = format!(
-        "{request} HTTP/1.1\r\nhost: x\r\nauthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let length = body.len();
+    let head =
+        format!("{request} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(head.as_bytes()).await.expect("sent");
     let mut response = String::new();
     stream.read_to_string(&mut response).await.expect("a response");
@@ -165,12 +170,65 @@ async fn the_clock_is_moved_by_http() {
     publish(&channel, "work", "x").await.expect("confirmed");
     http(&address, "POST /emulator/advance?millis=3600000", "").await;
     assert_eq!(take(&channel, "dead", 1).await, ["x"]);
-    let events = http(&address, "GET /emulator/events", "").await;
+    let events = http(&address, "DELETE /emulator/events", "").await;
     assert!(events.contains(r#""reason":"expired""#), "{events}");
     let overview = http(&address, "GET /api/overview", "").await;
     assert!(overview.contains(r#""rabbitmq_version":"3.10.8""#), "{overview}");
     let unknown = http(&address, "GET /api/queues/%2f/missing", "").await;
     assert!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
+}
+
+#[tokio::test]
+async fn no_web_page_and_no_stranger_can_use_the_http_of_the_emulator() {
+    let program = start(&["--listen-http", "127.0.0.1:0", "--http-name", "rabbit.test"]).await;
+    let address = program.http.clone().expect("an address for HTTP");
+    let connection = connect(&program.url).await;
+    let own = format!("host: {address}\r\n");
+    let evil = format!("{own}{GUEST}origin: http://evil.example\r\n");
+    let rebound = format!("host: evil.example\r\n{GUEST}");
+    let wrong = format!("{own}authorization: Basic Z3Vlc3Q6d3Jvbmc=\r\n");
+    for request in [
+        "POST /emulator/faults/cut-connections",
+        "POST /emulator/advance?millis=1000",
+        "GET /emulator/events",
+        "DELETE /emulator/events",
+        "GET /emulator/time",
+        "GET /emulator/topology",
+        "GET /api/overview",
+        "POST /api/definitions",
+    ] {
+        for (headers, status) in [(&evil, 403), (&rebound, 403), (&own, 401), (&wrong, 401)] {
+            let response = http_with(&address, request, headers, "").await;
+            assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{request} {headers}: {response}");
+        }
+    }
+    assert!(connection.status().connected(), "no connection was cut");
+    let named = http_with(&address, "GET /emulator/time", &format!("host: rabbit.test\r\n{GUEST}"), "").await;
+    assert!(named.starts_with("HTTP/1.1 200"), "{named}");
+    for request in ["GET /emulator/advance?millis=1", "POST /emulator/events", "GET /emulator/faults/freeze"]
+    {
+        let response = http(&address, request, "").await;
+        assert!(response.starts_with("HTTP/1.1 405"), "{request}: {response}");
+    }
+}
+
+#[tokio::test]
+async fn the_clock_cannot_be_moved_to_its_end() {
+    let program = start(&["--listen-http", "127.0.0.1:0", "--time", "manual"]).await;
+    let address = program.http.clone().expect("an address for HTTP");
+    let before = http(&address, "GET /emulator/time", "").await;
+    for millis in
+        ["18446744073709551615", "9223372036854775807", "253402300799999", "18446744073709551616", "-1"]
+    {
+        let response = http(&address, &format!("POST /emulator/advance?millis={millis}"), "").await;
+        assert!(response.starts_with("HTTP/1.1 400"), "{millis}: {response}");
+    }
+    let now = |response: &str| -> i64 {
+        let (_, json) = response.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str::<serde_json::Value>(json).expect("JSON")["now"].as_i64().expect("a time")
+    };
+    let moved = http(&address, "POST /emulator/advance?millis=1000", "").await;
+    assert_eq!(now(&moved) - now(&before), 1000);
 }
 
 #[tokio::test]

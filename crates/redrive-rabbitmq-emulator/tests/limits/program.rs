@@ -92,7 +92,7 @@ impl Program {
     pub(crate) async fn http(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).await.expect("a connection");
         let head = format!(
-            "{request} HTTP/1.1\r\nhost: x\r\nauthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nconnection: close\r\n\r\n"
+            "{request} HTTP/1.1\r\nhost: localhost\r\nauthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nconnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.expect("sent");
         let mut response = String::new();

@@ -3,6 +3,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::broker::Timestamp;
 
+/// 9999-12-31T23:59:59.999Z: texts and HTTP have no later time.
+const LAST: i64 = 253_402_300_799_999;
+
 /// The time that is passed to the broker: the machine's clock, or a clock that moves only when advanced. Either can be
 /// advanced.
 #[derive(Debug)]
@@ -11,27 +14,35 @@ pub(crate) struct Clock {
     put_forward: AtomicI64,
 }
 
+/// A step that would pass the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the clock was not moved: the step would pass the year 9999. Take a shorter one.")]
+pub(crate) struct TooFar;
+
 impl Clock {
     pub(crate) fn new(is_virtual: bool) -> Self {
         Self { stands_at: is_virtual.then(machine_millis), put_forward: AtomicI64::new(0) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        let base = self.stands_at.unwrap_or_else(machine_millis);
-        Timestamp::from_millis(base.saturating_add(self.put_forward.load(Ordering::SeqCst)))
+        Timestamp::from_millis(self.at(self.put_forward.load(Ordering::SeqCst)))
     }
 
-    pub(crate) fn advance(&self, by: Duration) {
-        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        // Repeated advances by centuries saturate at the maximum.
-        let _ = self
-            .put_forward
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by)));
+    /// Moves the clock. A step that would pass the year 9999 is not made at all: at the end of time, no later step could be seen.
+    pub(crate) fn advance(&self, by: Duration) -> Result<(), TooFar> {
+        let by = i64::try_from(by.as_millis()).map_err(|_| TooFar)?;
+        let moved = |now: i64| now.checked_add(by).filter(|moved| self.at(*moved) <= LAST);
+        self.put_forward.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved).map_err(|_| TooFar)?;
+        Ok(())
     }
 
     /// Returns true if time passes by itself.
     pub(crate) fn runs(&self) -> bool {
         self.stands_at.is_none()
+    }
+
+    fn at(&self, put_forward: i64) -> i64 {
+        self.stands_at.unwrap_or_else(machine_millis).saturating_add(put_forward)
     }
 }
 
@@ -45,15 +56,30 @@ fn machine_millis() -> i64 {
 mod tests {
     use super::*;
 
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
     #[test]
     fn a_virtual_clock_moves_only_when_it_is_told() {
         let clock = Clock::new(true);
         let start = clock.now();
-        clock.advance(Duration::from_secs(30));
+        clock.advance(Duration::from_secs(30)).unwrap();
         assert_eq!(clock.now().since(start), Duration::from_secs(30));
         assert_eq!(clock.now(), clock.now());
-        clock.advance(Duration::MAX);
-        clock.advance(Duration::MAX);
-        assert!(clock.now() > start);
+    }
+
+    #[test]
+    fn a_step_beyond_the_last_time_is_not_made_and_the_next_one_is() {
+        for is_virtual in [true, false] {
+            let clock = Clock::new(is_virtual);
+            clock.advance(1000 * YEAR).unwrap();
+            for by in [Duration::MAX, Duration::from_millis(u64::MAX), 8000 * YEAR] {
+                let before = clock.now();
+                assert_eq!(clock.advance(by), Err(TooFar));
+                assert!(clock.now().since(before) < YEAR, "{by:?}");
+            }
+            let before = clock.now();
+            clock.advance(YEAR).unwrap();
+            assert!(clock.now().since(before) >= YEAR);
+        }
     }
 }

@@ -9,6 +9,8 @@ mod connection;
 mod context;
 mod coordinator;
 mod delivery;
+#[cfg(any(feature = "http", feature = "websockets"))]
+pub(crate) mod door;
 mod errors;
 mod halves;
 #[cfg(feature = "http")]

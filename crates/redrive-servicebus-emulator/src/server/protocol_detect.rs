@@ -14,6 +14,9 @@ pub(crate) struct ProtocolDetect {
     pub(crate) tls: Option<super::tls::Identity>,
     #[cfg(feature = "websockets")]
     pub(crate) websockets: bool,
+    /// `None`: tokens are checked, and every request for a WebSocket is let in.
+    #[cfg(feature = "websockets")]
+    pub(crate) door: Option<super::door::Door>,
 }
 
 impl ProtocolDetect {
@@ -70,7 +73,7 @@ mod choice {
             }
             #[cfg(feature = "websockets")]
             if first[0] == HTTP && self.websockets {
-                return crate::server::websocket::accept(stream).await;
+                return crate::server::websocket::accept(stream, self.door.as_ref()).await;
             }
             Ok(plain(stream))
         }
@@ -83,7 +86,7 @@ mod choice {
 
                 let mut stream = tokio::io::BufReader::new(stream);
                 if stream.fill_buf().await?.first() == Some(&HTTP) {
-                    return crate::server::websocket::accept(stream).await;
+                    return crate::server::websocket::accept(stream, self.door.as_ref()).await;
                 }
                 let (reading, writing) = tokio::io::split(stream);
                 return Ok((Box::new(reading), Box::new(writing)));

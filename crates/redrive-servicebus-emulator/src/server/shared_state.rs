@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::clock::Clock;
+use super::clock::{Clock, TooFar};
 use super::keys::Keys;
 use super::mailbox::{LinkKey, Mail, Mailbox};
 use crate::broker::{Broker, BrokerError, EntityId, ReceiverId, Timestamp, Wake};
@@ -123,14 +123,18 @@ impl SharedState {
     }
 
     /// Advances the clock, and applies everything that is due by then.
-    pub(crate) fn put_forward(&self, by: Duration) {
-        self.clock.advance(by);
+    ///
+    /// # Errors
+    /// If the step would pass the last time; nothing has changed then.
+    pub(crate) fn put_forward(&self, by: Duration) -> Result<(), TooFar> {
+        self.clock.advance(by)?;
         self.with(Broker::advance);
         // The time until the next deadline changes even if the deadline does not.
         self.deadline_moved.notify_one();
         if self.idle_links.is_some() {
             self.post_to_all(|mail| mail.time_moved = true);
         }
+        Ok(())
     }
 
     /// As [`with`](Self::with), for a call that may find nothing: the link is then woken when there may be something. While the

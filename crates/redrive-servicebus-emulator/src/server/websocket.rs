@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
+use super::door::Door;
 use super::halves::Halves;
 
 /// Path at which clients of Service Bus open a WebSocket.
@@ -22,11 +23,13 @@ const SUBPROTOCOLS: [&str; 2] = ["amqp", "AMQPWSB10"];
 const SUBPROTOCOL_HEADER: &str = "Sec-WebSocket-Protocol";
 
 /// Accepts the client's request for a WebSocket.
-pub(super) async fn accept<S>(stream: S) -> io::Result<Halves>
+pub(super) async fn accept<S>(stream: S, door: Option<&Door>) -> io::Result<Halves>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let socket = accept_hdr_async(stream, agree).await.map_err(io::Error::other)?;
+    let socket = accept_hdr_async(stream, |request: &Request, response| agree(request, response, door))
+        .await
+        .map_err(io::Error::other)?;
     let (sink, stream) = socket.split();
     let reading = StreamReader::new(stream.filter_map(|message| ready(bytes(message))));
     let messages =
@@ -48,7 +51,11 @@ fn bytes(message: Result<Message, tokio_tungstenite::tungstenite::Error>) -> Opt
 
 // The library's trait requires the large error by value.
 #[expect(clippy::result_large_err)]
-fn agree(request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
+fn agree(request: &Request, mut response: Response, door: Option<&Door>) -> Result<Response, ErrorResponse> {
+    let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    if let Some(Err(reason)) = door.map(|door| door.check(headers)) {
+        return Err(refusal(StatusCode::FORBIDDEN, reason));
+    }
     if request.uri().path().trim_end_matches('/') != PATH {
         return Err(refusal(StatusCode::NOT_FOUND, format!("There is a WebSocket at {PATH} only.")));
     }

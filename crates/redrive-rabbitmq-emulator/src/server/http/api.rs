@@ -17,14 +17,7 @@ type Answer = Result<Reply, Reply>;
 /// Answers a request below `/api`.
 pub(super) fn answer(broker: &mut Broker, now: Timestamp, call: &Call) -> Reply {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
-    let user = match &call.credentials {
-        Some((user, password)) => broker
-            .user_named(user)
-            .filter(|known| known.password.is(password.as_bytes()))
-            .map(|_| user.clone()),
-        None => None,
-    };
-    let Some(user) = user else { return Reply::unauthorized() };
+    let Some(user) = user_of(broker, call) else { return Reply::unauthorized() };
     broker.advance(now);
     let mut api = Api { broker, now, call, user };
     let answered = match path[..] {
@@ -32,6 +25,13 @@ pub(super) fn answer(broker: &mut Broker, now: Timestamp, call: &Call) -> Reply 
         _ => Err(Reply::not_found()),
     };
     answered.unwrap_or_else(|refused| refused)
+}
+
+/// Returns the user whose password the request has.
+pub(super) fn user_of(broker: &Broker, call: &Call) -> Option<String> {
+    let (user, password) = call.credentials.as_ref()?;
+    let known = broker.user_named(user).filter(|known| known.password.is(password.as_bytes()));
+    known.map(|_| user.clone())
 }
 
 struct Api<'a> {

@@ -109,6 +109,17 @@ impl Reply {
         Self { status: 401, body: Body::Json(json!({"error": "not_authorized", "reason": "Login failed"})) }
     }
 
+    pub(super) fn refused(reason: &str) -> Self {
+        Self { status: 403, body: Body::Json(json!({"error": "refused", "reason": reason})) }
+    }
+
+    pub(super) fn method_not_allowed() -> Self {
+        Self {
+            status: 405,
+            body: Body::Json(json!({"error": "Method Not Allowed", "reason": "not with this method"})),
+        }
+    }
+
     pub(super) fn unavailable(reason: &str) -> Self {
         Self { status: 503, body: Body::Json(json!({"error": "not_kept", "reason": reason})) }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::call::{Call, Reply};
-use crate::broker::{Broker, ConfirmFault, EventKind, Timestamp};
+use crate::broker::{Broker, ConfirmFault, Event, EventKind, Timestamp};
 use crate::server::shared_state::SharedState;
 use redrive_amqp091::ShortStr;
 
@@ -15,14 +15,18 @@ pub(super) fn answer(shared: &SharedState, call: &Call) -> Reply {
         ("GET", ["emulator", "time"]) => time(shared),
         ("POST", ["emulator", "advance"]) => match call.query.get("millis").map(|millis| millis.parse()) {
             Some(Ok(millis)) => {
-                shared.put_forward(Duration::from_millis(millis));
-                time(shared)
+                let moved = shared.put_forward(Duration::from_millis(millis));
+                moved.map_or_else(|error| Reply::bad_request(&error.to_string()), |()| time(shared))
             }
             _ => Reply::bad_request("give the time as ?millis=NUMBER"),
         },
-        ("GET", ["emulator", "events"]) => events(shared),
+        ("GET", ["emulator", "events"]) => events(shared.with(|broker, _| broker.events())),
+        ("DELETE", ["emulator", "events"]) => events(shared.with(|broker, _| broker.take_events())),
         ("GET", ["emulator", "topology"]) => topology(shared, call),
         ("POST", ["emulator", "faults", fault]) => inject(shared, call, fault),
+        (_, ["emulator", "time" | "advance" | "events" | "topology"] | ["emulator", "faults", _]) => {
+            Reply::method_not_allowed()
+        }
         _ => Reply::not_found(),
     }
 }
@@ -35,9 +39,8 @@ fn time(shared: &SharedState) -> Reply {
     }))
 }
 
-/// Takes the events.
-fn events(shared: &SharedState) -> Reply {
-    let events = shared.with(|broker, _| broker.take_events()).into_iter().map(|event| {
+fn events(events: Vec<Event>) -> Reply {
+    let events = events.into_iter().map(|event| {
         let (at, vhost) = (event.at.millis(), event.vhost);
         match event.kind {
             EventKind::Dropped { queue, reason, message } => json!({

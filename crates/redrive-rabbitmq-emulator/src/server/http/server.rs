@@ -8,11 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
@@ -20,6 +22,7 @@ use tokio::time::sleep;
 use super::call::{Body, Call, Reply};
 use super::{api, own};
 use crate::error::StartError;
+use crate::server::door::Door;
 use crate::server::port::Port;
 use crate::server::shared_state::SharedState;
 
@@ -32,6 +35,7 @@ const MAX_BODY: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct HttpServer {
     port: Option<Port>,
+    door: Arc<Door>,
     listening: tokio::sync::Mutex<Option<Listening>>,
 }
 
@@ -46,12 +50,17 @@ impl Drop for Listening {
 
 impl HttpServer {
     /// Starts listening at this address, if there is one.
-    pub(crate) async fn start(listen: Option<&str>, shared: &Arc<SharedState>) -> Result<Self, StartError> {
+    pub(crate) async fn start(
+        listen: Option<&str>,
+        door: Door,
+        shared: &Arc<SharedState>,
+    ) -> Result<Self, StartError> {
         let Some(listen) = listen else { return Ok(Self::default()) };
         let (port, listener) =
             Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
-        let listening = Listening(tokio::spawn(accept(listener, Arc::clone(shared))));
-        Ok(Self { port: Some(port), listening: tokio::sync::Mutex::new(Some(listening)) })
+        let door = Arc::new(door);
+        let listening = Listening(tokio::spawn(accept(listener, Arc::clone(&door), Arc::clone(shared))));
+        Ok(Self { port: Some(port), door, listening: tokio::sync::Mutex::new(Some(listening)) })
     }
 
     /// Returns the address.
@@ -72,20 +81,20 @@ impl HttpServer {
         if let Some(port) = &self.port {
             let listener = port.listen().await;
             let listener = listener.map_err(|source| StartError::listen(&port.address(), source))?;
-            *self.listening.lock().await =
-                Some(Listening(tokio::spawn(accept(listener, Arc::clone(shared)))));
+            let accepting = accept(listener, Arc::clone(&self.door), Arc::clone(shared));
+            *self.listening.lock().await = Some(Listening(tokio::spawn(accepting)));
         }
         Ok(())
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<SharedState>) {
+async fn accept(listener: TcpListener, door: Arc<Door>, shared: Arc<SharedState>) {
     // Dropping this task drops all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&shared)))),
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&door), Arc::clone(&shared)))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(PAUSE_AFTER_FAILURE).await;
@@ -96,28 +105,39 @@ async fn accept(listener: TcpListener, shared: Arc<SharedState>) {
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<SharedState>) {
-    let service = service_fn(move |request| respond(request, Arc::clone(&shared)));
-    if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await {
+async fn serve(stream: TcpStream, door: Arc<Door>, shared: Arc<SharedState>) {
+    let service = service_fn(move |request| respond(request, Arc::clone(&door), Arc::clone(&shared)));
+    // With a timer, a client that does not finish its request is not waited for (30 s).
+    let serving =
+        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = serving.await {
         tracing::debug!(%error, "connection ended");
     }
 }
 
 async fn respond(
     request: Request<Incoming>,
+    door: Arc<Door>,
     shared: Arc<SharedState>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
+    if let Err(reason) =
+        door.check(head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
+    {
+        return Ok(response(Reply::refused(&reason)));
+    }
     let body = match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => body.to_bytes().to_vec(),
         Err(error) => return Ok(response(Reply::bad_request(&format!("the body cannot be read: {error}")))),
     };
     let authorization = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let call = Call::new(head.method.as_str(), head.uri.path(), head.uri.query(), authorization, body);
-    let reply = if call.path.first().is_some_and(|first| first == "emulator") {
+    let reply = if call.path.first().is_none_or(|first| first != "emulator") {
+        shared.with(|broker, now| api::answer(broker, now, &call))
+    } else if shared.with(|broker, _| api::user_of(broker, &call).is_some()) {
         own::answer(&shared, &call)
     } else {
-        shared.with(|broker, now| api::answer(broker, now, &call))
+        Reply::unauthorized()
     };
     // Responds only after the change is on disk: a crash must not make a response untrue.
     let reply = match shared.written(shared.ticket()).await {
@@ -129,7 +149,10 @@ async fn respond(
 
 fn response(reply: Reply) -> Response<Full<Bytes>> {
     let mut builder = Response::builder()
-        .status(StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+        .status(StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+        .header(CACHE_CONTROL, "no-store")
+        .header(X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .header(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     if reply.status == 401 {
         builder = builder.header(WWW_AUTHENTICATE, "Basic realm=\"RabbitMQ Management\"");
     }

@@ -19,6 +19,7 @@ use super::route::{NoRoute, Verb, route};
 use crate::amqp::Map;
 use crate::broker::{BrokerError, Delivered, EntityId, ReceiveMode, ReceiverId, Settlement};
 use crate::faults::{Effect, Step};
+use crate::server::door::Door;
 use crate::server::errors::status_of;
 use crate::server::keys::Authorised;
 use crate::server::mailbox::LinkKey;
@@ -36,6 +37,7 @@ pub(super) struct Caller {
     pub(super) connection: u64,
     /// Notified when the request that waits may be served.
     pub(super) wake: Arc<Notify>,
+    pub(super) door: Arc<Option<Door>>,
     /// True when the emulator ends.
     pub(super) ends: watch::Receiver<bool>,
 }
@@ -85,6 +87,10 @@ impl Caller {
         headers: &HeaderMap,
         routed: Result<(String, Verb), NoRoute>,
     ) -> Result<(String, Verb), Refused> {
+        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        if let Some(Err(reason)) = self.door.as_ref().as_ref().map(|door| door.check(pairs)) {
+            return Err(Refused::new(StatusCode::FORBIDDEN, reason));
+        }
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let now = self.shared.clock.now();
         let grant = self.shared.keys.check_token(token, now);

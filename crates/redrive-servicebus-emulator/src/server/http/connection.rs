@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use super::call::Caller;
+use crate::server::door::Door;
 use crate::server::mailbox::Mailbox;
 use crate::server::shared_state::SharedState;
 
@@ -18,7 +19,7 @@ const MAX_HEAD: usize = 512 * 1024;
 const MAX_HEADERS: usize = 1000;
 
 /// Serves one client until either side ends it.
-pub(super) async fn serve(stream: TcpStream, registered: Registered) {
+pub(super) async fn serve(stream: TcpStream, door: Arc<Option<Door>>, registered: Registered) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "connection ended");
         return;
@@ -29,10 +30,13 @@ pub(super) async fn serve(stream: TcpStream, registered: Registered) {
         shared: Arc::clone(&registered.shared),
         connection: registered.mailbox.id,
         wake: Arc::clone(&wake),
+        door,
         ends,
     };
     let service = service_fn(move |request| caller.clone().answer(request));
     let mut builder = http1::Builder::new();
+    // With a timer, a client that does not finish its request is not waited for (30 s).
+    builder.timer(TokioTimer::new());
     builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     loop {

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::connection::{Registered, serve};
 use crate::error::StartError;
+use crate::server::door::Door;
 use crate::server::port::Port;
 use crate::server::shared_state::SharedState;
 
@@ -21,6 +22,8 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct HttpServer {
     port: Option<Port>,
+    /// `None`: tokens are checked, and every request is let in.
+    door: Arc<Option<Door>>,
     listening: tokio::sync::Mutex<Option<Listening>>,
 }
 
@@ -32,12 +35,17 @@ struct Listening {
 
 impl HttpServer {
     /// Starts listening at this address, if there is one.
-    pub(crate) async fn start(listen: Option<&str>, shared: &Arc<SharedState>) -> Result<Self, StartError> {
+    pub(crate) async fn start(
+        listen: Option<&str>,
+        door: Option<Door>,
+        shared: &Arc<SharedState>,
+    ) -> Result<Self, StartError> {
         let Some(listen) = listen else { return Ok(Self::default()) };
         let (port, listener) =
             Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
-        let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, shared)));
-        Ok(Self { port: Some(port), listening })
+        let door = Arc::new(door);
+        let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, &door, shared)));
+        Ok(Self { port: Some(port), door, listening })
     }
 
     /// Returns the address.
@@ -66,27 +74,35 @@ impl HttpServer {
         if let Some(port) = &self.port {
             let listener = port.listen().await;
             let listener = listener.map_err(|source| StartError::listen(&port.address(), source))?;
-            *self.listening.lock().await = Some(Listening::start(listener, shared));
+            *self.listening.lock().await = Some(Listening::start(listener, &self.door, shared));
         }
         Ok(())
     }
 }
 
 impl Listening {
-    fn start(listener: TcpListener, shared: &Arc<SharedState>) -> Self {
+    fn start(listener: TcpListener, door: &Arc<Option<Door>>, shared: &Arc<SharedState>) -> Self {
         let (stop, stopped) = oneshot::channel();
-        Self { accepting: tokio::spawn(accept(listener, Arc::clone(shared), stopped)), stop }
+        Self {
+            accepting: tokio::spawn(accept(listener, Arc::clone(door), Arc::clone(shared), stopped)),
+            stop,
+        }
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<SharedState>, mut stopped: oneshot::Receiver<()>) {
+async fn accept(
+    listener: TcpListener,
+    door: Arc<Option<Door>>,
+    shared: Arc<SharedState>,
+    mut stopped: oneshot::Receiver<()>,
+) {
     // Dropping this task drops all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 // Registered before its task begins: if the emulator ends in between, the connection is notified.
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Registered::new(&shared)))),
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&door), Registered::new(&shared)))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(PAUSE_AFTER_FAILURE).await;

@@ -9,7 +9,7 @@ fn hub_that_detaches() -> Arc<SharedState> {
 
 impl Client {
     fn put_forward(&mut self, by: Duration) -> Vec<Said> {
-        self.shared.put_forward(by);
+        self.shared.put_forward(by).expect("a short step");
         self.hear()
     }
 }

@@ -70,7 +70,7 @@ fn an_abandoned_message_counts_and_a_released_one_does_not() {
 fn a_lock_that_ran_out_is_told_and_an_unknown_delivery_too() {
     let shared = shared();
     let mut client = holding(&shared, 1);
-    shared.clock.advance(Duration::from_secs(61));
+    shared.clock.advance(Duration::from_secs(61)).expect("a short step");
     let said = client.settle(1, 1, DeliveryState::Accepted);
     assert_eq!(rejection(&outcome_of(&said)), Some("com.microsoft:message-lock-lost"));
     assert_eq!(left(&shared, "orders"), 1);

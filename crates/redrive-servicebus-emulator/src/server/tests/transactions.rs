@@ -74,7 +74,7 @@ fn a_lock_that_is_lost_before_the_end_undoes_everything() {
     let mut client = transactional();
     let transaction = client.declare();
     client.replace(&transaction);
-    client.shared.clock.advance(Duration::from_secs(61));
+    client.shared.clock.advance(Duration::from_secs(61)).expect("a short step");
     assert_eq!(rejection(&client.discharge(&transaction, false)), Some("amqp:transaction:rollback"));
     assert_eq!((client.active(), client.locked()), (1, 0), "the original, and no copy");
 }
