@@ -37,7 +37,7 @@ mod transfer;
 mod transport;
 
 pub use broker::deaths::{Death, DeathHistory};
-pub use connection::{ConnectionOptions, Connections, Credentials, CredentialsProvider};
+pub use connection::{Address, ConnectionOptions, Connections, Credentials, CredentialsProvider};
 pub use delay::{DeadLetters, Delay, Entity, Native, SingleQueue, Staged};
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -1,19 +1,39 @@
 //! The broker's address: parses the URL, finds the credentials, and never shows the password.
 
-use std::fmt;
+use std::str::FromStr;
+use std::{fmt, mem};
 
-use lapin::uri::{AMQPScheme, AMQPUri};
+use lapin::uri::{AMQPAuthority, AMQPScheme, AMQPUri};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use redrive_core::{TransportError, TransportErrorKind};
+
+use super::url::{BrokerUrl, unquoted};
 
 /// Name of the variable with the URL, for [`RabbitMq::connect_from_env`](crate::RabbitMq::connect_from_env).
 pub(crate) const URL_VARIABLE: &str = "REDRIVE_AMQP_URL";
 const USER_VARIABLE: &str = "REDRIVE_AMQP_USER";
 const PASSWORD_VARIABLE: &str = "REDRIVE_AMQP_PASSWORD";
 
-/// Address of one node and the credentials for it. `Debug` leaves the password out.
+/// Address of one RabbitMQ node, and the credentials for it. [`FromStr`] reads a URL, as [`Options::connect`] does. Neither
+/// `Display`, nor `Debug`, nor an error shows the password, nor any part of a text that cannot be read.
+///
+/// ```
+/// use redrive_rabbitmq::Address;
+///
+/// let address: Address = "amqps://ops:hunter2@mq.example/shop".parse()?;
+/// assert_eq!(address.to_string(), "amqps://mq.example:5671/shop");
+/// assert!(address.has_password());
+///
+/// let error = "amqps://ops:hunter2/x@mq.example".parse::<Address>().unwrap_err();
+/// assert!(error.to_string().contains("%2F") && !error.to_string().contains("hunter2"));
+/// # Ok::<(), redrive_core::TransportError>(())
+/// ```
+///
+/// [`Options::connect`]: crate::Options::connect
 #[derive(Clone)]
-pub(crate) struct Address {
+pub struct Address {
     uri: AMQPUri,
+    has_password: bool,
 }
 
 impl Address {
@@ -22,29 +42,34 @@ impl Address {
         url: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, TransportError> {
+        let url = BrokerUrl::split(url).map_err(malformed)?;
         // Never quotes the parser's error: it contains the URL, and with it the password.
-        let mut uri: AMQPUri = url.trim().parse().map_err(|_| malformed())?;
-        let authority = authority(url).ok_or_else(malformed)?;
-        if !authority.contains('@') {
-            if let Some(user) = variable(USER_VARIABLE) {
-                uri.authority.userinfo.username = user;
+        let uri: Result<AMQPUri, _> = url.text.parse();
+        let mut uri =
+            uri.map_err(|_| malformed("its scheme, its virtual host or a parameter behind `?` is wrong"))?;
+        let has_password = url.password.as_ref().is_some_and(|password| !password.is_empty());
+        let userinfo = &mut uri.authority.userinfo;
+        match url.user {
+            None => {
+                userinfo.username = variable(USER_VARIABLE).unwrap_or(mem::take(&mut userinfo.username));
+                userinfo.password = variable(PASSWORD_VARIABLE).unwrap_or(mem::take(&mut userinfo.password));
             }
-            if let Some(password) = variable(PASSWORD_VARIABLE) {
-                uri.authority.userinfo.password = password;
+            Some(user) => {
+                if !user.is_empty() {
+                    userinfo.username = user;
+                }
+                if let Some(password) = url.password {
+                    userinfo.password = password;
+                }
             }
         }
-        // The parser reads an IPv6 address as an empty host, and would connect to this machine.
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            address.clone_into(&mut uri.authority.host);
-        } else if host.is_empty() || host.starts_with(':') {
-            return Err(malformed());
-        }
+        // The other parser reads an IPv6 address as an empty host, and would connect to this machine.
+        url.host.clone_into(&mut uri.authority.host);
         // Strictly, the empty path means the virtual host with the empty name, which nobody uses.
         if uri.vhost.is_empty() {
             uri.vhost = "/".to_owned();
         }
-        Ok(Self { uri })
+        Ok(Self { uri, has_password })
     }
 
     pub(crate) fn uri(&self) -> &AMQPUri {
@@ -55,20 +80,14 @@ impl Address {
         &mut self.uri
     }
 
-    pub(crate) fn user(&self) -> &str {
+    /// Returns the user, which is `guest` if the URL names none.
+    pub fn user(&self) -> &str {
         &self.uri.authority.userinfo.username
     }
 
-    /// Returns the address without the credentials.
-    pub(crate) fn shown(&self) -> String {
-        let AMQPUri { scheme, authority, vhost, .. } = &self.uri;
-        let host = if authority.host.contains(':') {
-            format!("[{}]", authority.host)
-        } else {
-            authority.host.clone()
-        };
-        let vhost = if vhost == "/" { String::new() } else { format!("/{vhost}") };
-        format!("{scheme}://{host}:{}{vhost}", authority.port)
+    /// Returns true if the URL contains a password.
+    pub fn has_password(&self) -> bool {
+        self.has_password
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -76,9 +95,42 @@ impl Address {
     }
 }
 
+impl FromStr for Address {
+    type Err = TransportError;
+
+    /// Reads `amqp://USER:PASSWORD@HOST:PORT/VHOST`, or `amqps://…`. The environment is not asked.
+    fn from_str(url: &str) -> Result<Self, TransportError> {
+        Self::parse(url, |_| None)
+    }
+}
+
+/// Shows scheme, host, port and virtual host.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const RESERVED: &AsciiSet = &CONTROLS
+            .add(b' ')
+            .add(b'#')
+            .add(b'%')
+            .add(b'/')
+            .add(b':')
+            .add(b'?')
+            .add(b'@')
+            .add(b'[')
+            .add(b']');
+        let AMQPUri { scheme, authority, vhost, .. } = &self.uri;
+        let AMQPAuthority { host, port, .. } = authority;
+        match host.contains(':') {
+            true => write!(f, "{scheme}://[{host}]:{port}")?,
+            false => write!(f, "{scheme}://{host}:{port}")?,
+        }
+        if vhost == "/" { Ok(()) } else { write!(f, "/{}", utf8_percent_encode(vhost, RESERVED)) }
+    }
+}
+
+/// Shows the same, and the user.
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} as {}", self.shown(), self.user())
+        write!(f, "{self} as {}", self.user())
     }
 }
 
@@ -92,9 +144,13 @@ impl Addresses {
         urls: impl IntoIterator<Item = &'a str>,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, TransportError> {
-        let each = urls.into_iter().flat_map(split);
-        let addresses: Vec<_> = each.map(|url| Address::parse(url, &variable)).collect::<Result<_, _>>()?;
-        if addresses.is_empty() { Err(malformed()) } else { Ok(Self(addresses)) }
+        let mut addresses = Vec::new();
+        for list in urls {
+            for url in split(unquoted(list).map_err(malformed)?) {
+                addresses.push(Address::parse(url, &variable)?);
+            }
+        }
+        if addresses.is_empty() { Err(malformed("it is empty")) } else { Ok(Self(addresses)) }
     }
 
     pub(crate) fn shuffle(&mut self) {
@@ -119,8 +175,8 @@ impl From<Address> for Addresses {
 /// Splits only at a comma before a scheme: a password may contain a comma too.
 fn split(urls: &str) -> Vec<&str> {
     let begins_url = |&(at, _): &(usize, &str)| {
-        let rest = urls[at + 1..].trim_start();
-        rest.starts_with("amqp://") || rest.starts_with("amqps://")
+        let scheme = urls[at + 1..].trim_start().split_once("://").map(|(scheme, _)| scheme);
+        scheme.is_some_and(|scheme| ["amqp", "amqps"].iter().any(|known| scheme.eq_ignore_ascii_case(known)))
     };
     let commas = urls.match_indices(',').filter(begins_url).map(|(at, _)| at);
     let ends: Vec<_> = commas.chain([urls.len()]).collect();
@@ -137,89 +193,14 @@ pub(crate) fn url_from_env() -> Result<String, TransportError> {
     })
 }
 
-fn authority(url: &str) -> Option<&str> {
-    let rest = url.trim().split_once("://")?.1;
-    Some(rest.split(['/', '?', '#']).next().unwrap_or(rest))
-}
-
-fn malformed() -> TransportError {
-    let message = "the address of RabbitMQ is no AMQP URL: it must read amqp://user:password@host:port/vhost, or \
-                   amqps:// for TLS, with special characters percent-encoded (the address is not shown here, because \
-                   it may hold a password)";
+fn malformed(why: &str) -> TransportError {
+    let message = format!(
+        "the address of RabbitMQ is no AMQP URL: {why}; it must read amqp://user:password@host:port/vhost, or amqps:// for \
+         TLS, with special characters percent-encoded (the address is not shown here, because it may hold a password)"
+    );
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(url: &str) -> Result<Address, TransportError> {
-        Address::parse(url, |_| None)
-    }
-
-    #[test]
-    fn the_password_is_in_nothing_that_is_shown() {
-        let address = parse("amqps://alice:s3cr%40t@broker.example:5671/prod?heartbeat=5").unwrap();
-        assert_eq!(address.uri().authority.userinfo.password, "s3cr@t");
-        assert_eq!(address.shown(), "amqps://broker.example:5671/prod");
-        assert_eq!(format!("{address:?}"), "amqps://broker.example:5671/prod as alice");
-        assert!(address.is_encrypted());
-    }
-
-    #[test]
-    fn an_address_that_is_none_is_not_repeated() {
-        for url in [
-            "alice:s3cret@host",
-            "http://alice:s3cret@host/",
-            "amqp://alice:s3cret@host:99999/",
-            "amqp:s3cret",
-            "amqp://alice:s3cret@",
-            "amqp://alice:s3cret@host/?heartbeat=s3cret",
-            "",
-        ] {
-            let error = parse(url).unwrap_err();
-            assert!(!format!("{error} {error:?}").contains("s3cret"), "{url}: {error:?}");
-        }
-    }
-
-    #[test]
-    fn several_addresses_have_commas_between_them() {
-        let shown = |urls: &[&str]| {
-            let addresses = Addresses::parse(urls.iter().copied(), |_| None).unwrap();
-            addresses.as_slice().iter().map(Address::shown).collect::<Vec<_>>()
-        };
-        assert_eq!(shown(&["amqp://a"]), ["amqp://a:5672"]);
-        assert_eq!(
-            shown(&["amqp://u:p,amqp@a/v, amqps://b,amqp://c:1", "amqp://d"]),
-            ["amqp://a:5672/v", "amqps://b:5671", "amqp://c:1", "amqp://d:5672"]
-        );
-        assert!(Addresses::parse([], |_| None).is_err());
-        assert!(Addresses::parse(["amqp://a,", "b"], |_| None).is_err());
-    }
-
-    #[test]
-    fn credentials_come_from_the_url_and_then_from_the_environment() {
-        let environment = |name: &str| match name {
-            USER_VARIABLE => Some("bob".to_owned()),
-            PASSWORD_VARIABLE => Some("hidden".to_owned()),
-            _ => None,
-        };
-        let userinfo = |url| Address::parse(url, environment).unwrap().uri().authority.userinfo.clone();
-        assert_eq!(userinfo("amqp://host/").username, "bob");
-        assert_eq!(userinfo("amqp://host/").password, "hidden");
-        assert_eq!(userinfo("amqp://alice:mine@host/").username, "alice");
-        assert_eq!(parse("amqp://host").unwrap().user(), "guest");
-    }
-
-    #[test]
-    fn hosts_and_virtual_hosts() {
-        assert_eq!(parse("amqp://[::1]:5673/").unwrap().uri().authority.host, "::1");
-        assert_eq!(parse("amqp://[::1]:5673/").unwrap().shown(), "amqp://[::1]:5673");
-        assert_eq!(parse("amqp://127.0.0.1/").unwrap().uri().authority.host, "127.0.0.1");
-        for (url, vhost) in
-            [("amqp://h", "/"), ("amqp://h/", "/"), ("amqp://h/%2f", "/"), ("amqp://h/a", "a")]
-        {
-            assert_eq!(parse(url).unwrap().uri().vhost, vhost, "{url}");
-        }
-    }
-}
+#[path = "address_tests.rs"]
+mod tests;

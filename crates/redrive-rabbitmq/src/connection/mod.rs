@@ -3,6 +3,7 @@
 //! | module | contains |
 //! |---|---|
 //! | [`address`] | the broker's address and the user |
+//! | [`url`] | splits URLs, and never shows what it cannot split |
 //! | [`credentials`], [`renewal`] | providers of passwords and tokens, and their renewal |
 //! | [`options`] | how to connect |
 //! | [`timeouts`] | how long to wait for the broker's answer |
@@ -24,10 +25,10 @@ mod reconnecting;
 mod renewal;
 mod timeouts;
 mod uninterrupted;
+mod url;
 
 pub(crate) use access::{ConnectionAccess, Ownership};
-#[cfg(test)]
-pub(crate) use address::Address;
+pub use address::Address;
 pub(crate) use address::url_from_env;
 pub(crate) use channel_pool::{ChannelPool, PooledChannel, blocked_by_the_broker};
 pub use connections::Connections;
@@ -39,3 +40,5 @@ pub(crate) use reconnecting::ReconnectingConnection;
 pub(crate) use reconnecting::Role;
 pub(crate) use timeouts::{LONGEST_BACKOFF, while_open, with_timeout, within_unblocked};
 pub(crate) use uninterrupted::{joined, uninterrupted};
+#[cfg(feature = "management")]
+pub(crate) use url::BrokerUrl;

@@ -151,11 +151,11 @@ impl Connect for Connector {
             let opening = timeout(self.connect_timeout, self.open(address));
             let opened = opening
                 .await
-                .unwrap_or_else(|_| Err(error::no_answer(&address.shown(), self.connect_timeout)));
+                .unwrap_or_else(|_| Err(error::no_answer(&address.to_string(), self.connect_timeout)));
             match opened {
                 Ok(connection) => return Ok(connection),
                 Err(error) => {
-                    debug!(connection = %self.name, broker = %address.shown(), %error, "not connected");
+                    debug!(connection = %self.name, broker = %address, %error, "not connected");
                     refusals.push(error);
                 }
             }
@@ -174,7 +174,7 @@ impl Connect for Connector {
 
 impl Connector {
     async fn open(&self, address: &Address) -> Result<Arc<Connection>, TransportError> {
-        let shown = address.shown();
+        let shown = address.to_string();
         let (address, credentials) = self.signed(address).await?;
         let user = address.user();
         let frame_max = address.uri().query.frame_max;

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use redrive_core::{TransportError, TransportErrorKind};
 use serde_json::Value;
-use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use crate::connection::BrokerUrl;
 
 pub(crate) use audit::Finding;
 pub(crate) use compare::{Comparison, Preflight, compare};
@@ -49,25 +50,24 @@ pub(crate) struct Login {
 impl Management {
     /// Parses `http://user:password@host:15672`. Trusts the same certificates as the AMQP connection.
     pub(crate) fn at(url: &str, more_certificates: Option<&str>) -> Result<Self, TransportError> {
-        let malformed = || {
-            let message = "the URL of the management API is malformed: it must be http://user:password@host:15672 or https://…";
+        let malformed = |why: &str| {
+            let message = format!(
+                "the URL of the management API cannot be read: {why}; it must be http://user:password@host:15672 or https://… \
+                 (it is not shown here, because it may hold a password)"
+            );
             TransportError::new(TransportErrorKind::Unsupported, message)
         };
-        let uri: Uri = url.trim().parse().map_err(|_| malformed())?;
-        let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return Err(malformed());
-        };
-        let (login, host) = match authority.as_str().rsplit_once('@') {
-            Some((login, host)) => (Some(login), host),
-            None => (None, authority.as_str()),
-        };
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let login = login.map(|login| {
-            let (user, password) = login.split_once(':').unwrap_or((login, ""));
-            Login { user: decoded(user), password: decoded(password) }
-        });
-        let base = format!("{scheme}://{host}{}", uri.path().trim_end_matches('/'));
-        Ok(Self { agent: agent(scheme == "https", more_certificates)?, base, login })
+        let url = BrokerUrl::split(url).map_err(malformed)?;
+        if !matches!(&*url.scheme, "http" | "https") {
+            return Err(malformed("its scheme is neither http nor https"));
+        }
+        let login = url
+            .user
+            .as_ref()
+            .map(|user| Login { user: user.clone(), password: url.password.clone().unwrap_or_default() });
+        let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
+        let base = format!("{}://{}{port}{}", url.scheme, url.host_in_url(), url.path.trim_end_matches('/'));
+        Ok(Self { agent: agent(url.scheme == "https", more_certificates)?, base, login })
     }
 
     /// Describes a queue; `None` when it does not exist. The policies in the answer may be out of date.
@@ -197,7 +197,15 @@ mod tests {
 
     #[test]
     fn an_address_that_is_none_is_not_repeated() {
-        for url in ["amqp://alice:s3cret@host", "alice:s3cret@host", "http://", ""] {
+        for url in [
+            "amqp://alice:s3cret@host",
+            "alice:s3cret@host",
+            "http://alice:s3cret/x@host",
+            "http://alice:12/s3cret@host",
+            "http://alice:s3cret@",
+            "http://",
+            "",
+        ] {
             let error = Management::at(url, None).unwrap_err();
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
