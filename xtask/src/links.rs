@@ -60,12 +60,12 @@ fn rustdoc_names_pages_by_their_address() -> Result<()> {
     Ok(())
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_owned()
 }
 
 /// Returns all files of the repository with this extension, except those that git ignores.
-fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+pub(crate) fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -9,6 +9,8 @@
 
 mod artifacts;
 mod bench;
+#[cfg(test)]
+mod claims;
 mod closing;
 mod facade;
 #[cfg(test)]
@@ -19,6 +21,8 @@ mod sdks;
 mod servers;
 mod soak;
 mod step;
+#[cfg(test)]
+mod supply_chain;
 mod tally;
 mod test;
 

@@ -185,7 +185,8 @@ fn check(closing: &mut Closing, arguments: &[&str], environment: &[(String, Opti
 
 fn deny(closing: &mut Closing) -> Result<()> {
     if !has_cargo_deny() {
-        closing.not_run.push("cargo deny (not installed; `cargo install cargo-deny`)".into());
+        let what = "advisories (cargo deny is not installed: `cargo install cargo-deny`); a test compares licences, sources and bans";
+        closing.not_run.push(what.into());
         return Ok(());
     }
     check(closing, &["deny", "check", "bans", "licenses", "sources"], &[])?;
