@@ -4,8 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    FailureHistory, Message, Origin, Planning, Settlement, TransportError, TransportErrorKind,
-    rfc3339,
+    FailureHistory, Message, Origin, Planning, Settlement, TransportError, TransportErrorKind, rfc3339,
 };
 use tracing::{Level, enabled, info, warn};
 
