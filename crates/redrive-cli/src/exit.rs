@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
+#[cfg(unix)]
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
 
@@ -47,12 +50,31 @@ impl fmt::Display for UsageError {
 
 impl Error for UsageError {}
 
-/// The signals that ask the process to end: Ctrl-C, and SIGTERM, which does not end the first process of a container by itself.
-/// From its creation on, they do not end the process by themselves.
+/// The signals that ask the process to end, for a command that ends in its own way: as long as this exists, they do nothing else.
 pub(crate) struct EndSignals {
+    signals: Signals,
+    _claim: Claim,
+}
+
+impl EndSignals {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self { signals: Signals::listen()?, _claim: Claim::new() })
+    }
+
+    /// Waits for the next signal. Cancel safe.
+    pub(crate) async fn next(&mut self) {
+        self.signals.next().await;
+    }
+}
+
+/// Ctrl-C; SIGTERM, which does not end the first process of a container by itself; and SIGHUP, unless it was ignored when the process began
+/// (`nohup`). From its creation on, they do not end the process by themselves.
+pub(crate) struct Signals {
     interrupt: Interrupts,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    hang_up: Option<tokio::signal::unix::Signal>,
 }
 
 #[cfg(unix)]
@@ -60,26 +82,82 @@ type Interrupts = tokio::signal::unix::Signal;
 #[cfg(windows)]
 type Interrupts = tokio::signal::windows::CtrlC;
 
-impl EndSignals {
+impl Signals {
+    #[cfg(unix)]
     pub(crate) fn listen() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let hang_up = (!ignores_hang_up()).then(|| signal(SignalKind::hangup()));
         Ok(Self {
             interrupt: interrupts()?,
-            #[cfg(unix)]
-            terminate: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-                .context("cannot wait for SIGTERM")?,
+            terminate: signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?,
+            hang_up: hang_up.transpose().context("cannot wait for SIGHUP")?,
         })
+    }
+
+    #[cfg(windows)]
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self { interrupt: interrupts()? })
     }
 
     /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) {
         #[cfg(unix)]
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+        {
+            let hang_up = async {
+                match &mut self.hang_up {
+                    Some(hang_up) => drop(hang_up.recv().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+                () = hang_up => {}
+            }
         }
         #[cfg(windows)]
         self.interrupt.recv().await;
     }
+}
+
+/// Returns true if the process began with SIGHUP ignored. A handler of ours would change that.
+#[cfg(unix)]
+fn ignores_hang_up() -> bool {
+    // Asked before the first handler: later the answer would be that of the handler.
+    static IGNORED: LazyLock<bool> = LazyLock::new(|| {
+        std::fs::read_to_string("/proc/self/status").is_ok_and(|status| is_hang_up_ignored(&status))
+    });
+    *IGNORED
+}
+
+/// Reads the status of a process as Linux tells it: SIGHUP is signal 1.
+#[cfg(unix)]
+fn is_hang_up_ignored(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
+}
+
+/// Number of commands that end in their own way.
+static CLAIMS: AtomicUsize = AtomicUsize::new(0);
+
+struct Claim;
+
+impl Claim {
+    fn new() -> Self {
+        CLAIMS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        CLAIMS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Returns true if a command listens to [`EndSignals`].
+pub(crate) fn are_signals_claimed() -> bool {
+    CLAIMS.load(Ordering::SeqCst) > 0
 }
 
 fn interrupts() -> anyhow::Result<Interrupts> {
@@ -122,6 +200,14 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_process_that_nohup_began_is_not_ended_by_its_terminal() {
+        assert!(is_hang_up_ignored("Name:\tredrive\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
+        assert!(!is_hang_up_ignored("SigIgn:\t0000000000001000\n"));
+        assert!(!is_hang_up_ignored("") && !is_hang_up_ignored("SigIgn:\tx\n"));
+    }
 
     #[test]
     fn an_error_says_nothing_twice() {

@@ -18,6 +18,7 @@ mod act;
 mod args;
 mod desk;
 mod exit;
+mod interrupt;
 mod look;
 mod output;
 mod secret;
@@ -48,7 +49,14 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit_code(&error.into(), nagios),
     };
-    match runtime.block_on(run(args)) {
+    let command = async {
+        match args.command {
+            // It has no shelves, and what it may do is limited.
+            Command::Jq { .. } => run(args).await,
+            _ => interrupt::uninterrupted(run(args)).await,
+        }
+    };
+    match runtime.block_on(command) {
         Ok(exit) => exit.into(),
         Err(error) => exit_code(&error, nagios),
     }

@@ -62,6 +62,11 @@ pub(crate) fn print(line: &str) {
     }
 }
 
+/// Says something on stderr. A terminal that has gone is no reason to end in the middle of work.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Prints data as JSON.
 ///
 /// # Errors

@@ -5,11 +5,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use crate::extensions::Extensions;
+use crate::failure::Reason;
 use crate::header_names;
 use crate::headers::Value;
 use crate::history::FailureHistory;
 use crate::message::Message;
 use crate::publisher::Publisher;
+use crate::settlement::begin_afresh;
 use crate::times::plausible;
 use crate::trace::TraceParent;
 
@@ -47,6 +49,7 @@ struct Fields {
     extensions: Extensions,
     /// `None`: the message carries nothing that redrive wrote, which is true of most.
     history: Option<Arc<FailureHistory>>,
+    put_back: Option<Reason>,
 }
 
 impl Delivery {
@@ -62,7 +65,9 @@ impl Delivery {
     /// before.
     #[must_use]
     pub fn from_origin(mut message: Message, origin: &Origin, received_at: SystemTime) -> Self {
-        let mut history = believed_history(&message, received_at);
+        let failed_before = FailureHistory::is_on(&message);
+        let put_back = failed_before.then(|| begin_afresh(&mut message)).flatten();
+        let mut history = failed_before.then(|| believed_history(&message, received_at));
         if message.assign_id() {
             Arc::make_mut(history.get_or_insert_default()).id_assigned = true;
         }
@@ -81,6 +86,7 @@ impl Delivery {
             publisher: None,
             extensions: Extensions::default(),
             history,
+            put_back,
         };
         Self { fields: Arc::new(fields) }
     }
@@ -160,7 +166,7 @@ impl Delivery {
     /// Replaces the message by this copy, as if the copy had arrived instead.
     pub(crate) fn replaced_by(self, copy: Message, now: SystemTime) -> Self {
         self.with(|fields| {
-            fields.history = believed_history(&copy, now);
+            fields.history = FailureHistory::is_on(&copy).then(|| believed_history(&copy, now));
             fields.message = copy;
             fields.received_at = now;
             (fields.broker_delivery_count, fields.failures_in_place, fields.redelivered) = (1, 0, false);
@@ -366,6 +372,13 @@ impl Delivery {
         self.fields.history.as_deref().unwrap_or(&NONE)
     }
 
+    /// Returns why the message was on a shelf, if another program put it back into the work queue from there: a shovel, or a tool that
+    /// moves messages. Such a message begins afresh, as after a redrive: as a first attempt, with no deadline and no count of before.
+    #[must_use]
+    pub fn put_back(&self) -> Option<&Reason> {
+        self.fields.put_back.as_ref()
+    }
+
     /// Returns how old the message is at this time: since its publisher's `timestamp`, where it has one; else since its first
     /// failure; else since it came into its queue, or here.
     #[must_use]
@@ -383,8 +396,8 @@ impl Delivery {
     }
 }
 
-fn believed_history(message: &Message, now: SystemTime) -> Option<Arc<FailureHistory>> {
-    FailureHistory::is_on(message).then(|| Arc::new(FailureHistory::read(message).believed(now)))
+fn believed_history(message: &Message, now: SystemTime) -> Arc<FailureHistory> {
+    Arc::new(FailureHistory::read(message).believed(now))
 }
 
 impl fmt::Debug for Delivery {
@@ -404,6 +417,7 @@ impl fmt::Debug for Delivery {
             publisher,
             extensions,
             history,
+            put_back,
         } = &*self.fields;
         f.debug_struct("Delivery")
             .field("message", message)
@@ -420,6 +434,7 @@ impl fmt::Debug for Delivery {
             .field("publisher", publisher)
             .field("extensions", extensions)
             .field("history", history)
+            .field("put_back", put_back)
             .finish()
     }
 }

@@ -22,6 +22,9 @@ pub const HANDED_OUT: &str = "redrive-handed-out";
 pub const FIRST_FAILED_AT: &str = "redrive-first-failed-at";
 /// When the message failed last.
 pub const LAST_FAILED_AT: &str = "redrive-last-failed-at";
+/// That this copy was stored on a shelf, and when, preceded by its copy number: `HOP:TIME`. A redrive removes it and a retry never has
+/// it, so that a message in the work queue with it was put back by another program.
+pub const SHELVED: &str = "redrive-shelved";
 /// Why the message failed last, in one word.
 pub const REASON: &str = "redrive-reason";
 /// Text of the error: redacted and bounded.
@@ -71,6 +74,7 @@ pub const ALL: &[&str] = &[
     HANDED_OUT,
     FIRST_FAILED_AT,
     LAST_FAILED_AT,
+    SHELVED,
     REASON,
     ERROR,
     ERROR_TYPE,

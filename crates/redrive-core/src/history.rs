@@ -205,7 +205,7 @@ impl FailureHistory {
 
 /// Reads the copy number. It only distinguishes copies, so an unreadable one may become any number that can still grow: a copy
 /// with the number of its original would be taken for the original, and dropped as settled before.
-fn read_copy_number(headers: &Headers) -> u32 {
+pub(crate) fn read_copy_number(headers: &Headers) -> u32 {
     let written = match headers.get(names::STORY) {
         // The number is in there; that of another copy is in another story.
         Some(story) if !headers.contains(names::HOP) => {

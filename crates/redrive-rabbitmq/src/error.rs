@@ -259,12 +259,13 @@ pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
-/// Error for a message that the broker removes if this process dies now.
-pub(crate) fn dies_with_the_process(queue: &str, limit: i64) -> TransportError {
+/// Error for a shelf with a message that the broker removes if more processes die while they read it.
+pub(crate) fn dies_with_the_process(queue: &str, limit: i64, highest: i64) -> TransportError {
     let message = format!(
-        "`{queue}` is not read: a message in it has reached the delivery limit of {limit}, and RabbitMQ would remove it if this process \
-         died while it looks. Move the messages to a queue with a large `x-delivery-limit`. Only if nobody set a limit on this queue, and a \
-         policy sets a large one, accept it with `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
+        "`{queue}` is not read: a message in it was given back {highest} times, by whoever read it, and RabbitMQ removes it after {limit}. \
+         A process that is killed while it looks adds one. Move the messages to a queue with a large `x-delivery-limit`. Only if nobody \
+         set a limit on this queue, and a policy sets a large one, accept it with `Options::accept_low_delivery_limit`, \
+         `--accept-low-delivery-limit` on the command line"
     );
     TransportError::new(TransportErrorKind::Unsupported, message)
 }

@@ -14,8 +14,10 @@ use crate::args::{Apply, Global, Pace};
 use crate::desk::outcome::{advice, is_complete, resume_command};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{EndSignals, Exit, usage};
-use crate::output::{print, print_json, printable};
+use crate::interrupt::INTERRUPTED;
+use crate::output::{note, print, print_json, printable};
 
+const ENDING: &str = "ending after this step";
 /// How many entries that are not done are listed.
 const SHOWN: usize = 5;
 const TICK: Duration = Duration::from_millis(200);
@@ -63,7 +65,8 @@ pub(super) fn say_undo(desk: &Desk, plan: &Plan, finished: &FinishedRun) {
     }
 }
 
-/// Runs it, with its progress on stderr. The first Ctrl-C or SIGTERM ends it after its step, the second at once. A run that the canary pauses
+/// Runs it, with its progress on stderr. The first Ctrl-C, SIGTERM or SIGHUP ends it after its step; the second says what an end at once
+/// would cut; the third ends it at once. A run that the canary pauses
 /// waits for `redrive runs resume` from another terminal; without a terminal it ends.
 ///
 /// # Errors
@@ -75,13 +78,16 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     let bar = bar(control.progress().report.entries)?;
     let mut signals = EndSignals::listen()?;
     let watching = async {
-        let (mut interrupted, mut told, mut held) = (false, false, 0);
+        let (mut interrupted, mut told, mut held) = (0, false, 0);
         let mut tick = tokio::time::interval(TICK);
         loop {
             tokio::select! {
                 _ = tick.tick() => {
                     let progress = control.progress();
                     show(&bar, &progress);
+                    if interrupted > 0 {
+                        bar.set_message(ENDING);
+                    }
                     held = if matches!(progress.activity, Activity::Held(_)) { held + 1 } else { 0 };
                     if held == TOLD_AFTER && let Activity::Held(why) = progress.activity {
                         bar.suspend(|| {
@@ -102,15 +108,20 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                     }
                 }
                 () = signals.next() => {
-                    if interrupted {
-                        // The journal says what is done.
-                        bar.finish_and_clear();
-                        eprintln!("ended in the middle of a step: `redrive runs resume {id}` goes on");
-                        std::process::exit(130);
+                    interrupted += 1;
+                    match interrupted {
+                        1 => {
+                            control.abort();
+                            bar.suspend(|| note(ENDING));
+                        }
+                        2 => bar.suspend(|| note(&would_cut(&control.progress(), &id))),
+                        _ => {
+                            // The journal says what is done.
+                            bar.finish_and_clear();
+                            note(&format!("ended in the middle of a step: `redrive runs resume {id}` goes on"));
+                            std::process::exit(INTERRUPTED);
+                        }
                     }
-                    interrupted = true;
-                    control.abort();
-                    bar.set_message("ends after this step");
                 }
             }
         }
@@ -121,6 +132,17 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     };
     bar.finish_and_clear();
     finished
+}
+
+/// Says what an end in the middle of a step would cut.
+fn would_cut(progress: &RunProgress, id: &str) -> String {
+    format!(
+        "this step is not over yet ({}), and {} of {} messages are not done. Ctrl-C again ends it in the middle: messages of this step may \
+         then be on the shelf and in their new place as well, and `redrive runs resume {id}` names them",
+        activity(progress),
+        progress.report.left,
+        progress.report.entries
+    )
 }
 
 /// Returns a progress bar for this many messages, on stderr, and only on a terminal.

@@ -41,6 +41,7 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     }
     let selected = select(global, &context, &command.which).await?;
     let entry = &selected.only()?.entry;
+    entry.check_owner(&selected.desk.queue).context("nothing was changed")?;
     let (handle, original) = (&entry.handle, &entry.message);
 
     let edited = EditText::parse(&in_editor(EditText::of(original)?.as_str())?, original)

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 
 use anyhow::{Context as _, Result, bail};
 use redrive::ops::{Edit as EditOf, PlanAction, SensitiveEdits, diff, require_reason};
-use redrive::{Shelf, Shelved};
+use redrive::{Owner, Shelf, Shelved};
 
 use super::apply::bar;
 use super::ask::counted;
@@ -99,6 +99,7 @@ async fn edited(
     program: &str,
 ) -> Result<(Vec<(Shelved, EditOf)>, usize)> {
     let entries: Vec<_> = selected.entries().iter().map(|entry| &entry.entry).collect();
+    let entries: Vec<_> = entries.into_iter().filter(|entry| entry.owner != Owner::Other).collect();
     let sensitive = if command.sensitive { SensitiveEdits::Allow } else { SensitiveEdits::Refuse };
     let edits = jq::edited(global, program, &entries, sensitive).await?;
     Ok((edits, entries.len()))

@@ -11,6 +11,7 @@ use redrive::ops::{AuditAction, AuditCounts, AuditRecord, ExportLines, ExportedE
 
 use super::ask::counted;
 use crate::args::{Global, Import};
+use crate::desk::differs::differs;
 use crate::desk::import::{Importing, import};
 use crate::desk::{State, connect, operator, within};
 use crate::exit::{Exit, usage};
@@ -44,6 +45,9 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     }
     if importing.left() == 0 {
         return Ok(Exit::Ok);
+    }
+    if let Some(differs) = differs(&*desk.shelves, importing.originals()) {
+        print(&printable(&differs));
     }
     if !command.yes && !counted(importing.left(), "put back")? {
         bail!("not done: the answer was no");

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 
 use super::ask::counted;
 use crate::args::{Global, Undo};
+use crate::desk::differs::differs;
 use crate::desk::undo::Undoing;
 use crate::desk::{State, connect, operator, within};
 use crate::exit::Exit;
@@ -33,6 +34,9 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     }
     if undoing.left() == 0 {
         return Ok(Exit::Ok);
+    }
+    if let Some(differs) = differs(&*desk.shelves, undoing.originals()) {
+        print(&printable(&differs));
     }
     if !command.yes && !counted(undoing.left(), "restore")? {
         bail!("not done: the answer was no");

@@ -12,6 +12,7 @@ use redrive::servicebus::Entity;
 use redrive::transport::TransportErrorKind;
 
 use crate::exit::usage;
+use crate::interrupt::note_shelves;
 use crate::secret::{Secret, SecretSource};
 use crate::settings::{Context, Global};
 
@@ -87,6 +88,7 @@ pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> 
     let shelves = within(global.timeout, connecting)
         .await
         .with_context(|| format!("cannot connect to {} for `{queue}`", context.label()))?;
+    note_shelves(&shelves);
     let (broker, queue) = (context.label().to_owned(), queue.to_owned());
     Ok(Desk { broker, queue, shelves, is_service_bus: context.is_service_bus() })
 }
@@ -204,6 +206,9 @@ pub(crate) fn rabbitmq_options(
     }
     if let Some(name) = context.parking_queues.get(queue) {
         options = options.parking_queue(name);
+    }
+    if let Some(queues) = context.shelves_shared_with.get(queue) {
+        options = options.shelves_shared_with(queues);
     }
     if let Some(pem) = ca {
         options = options.ca_certificates(pem);

@@ -14,6 +14,8 @@ use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached, Unaudited};
 use super::{Desk, State};
 use crate::exit::EndSignals;
+use crate::interrupt::INTERRUPTED;
+use crate::output::note;
 
 /// Who holds the lock of the shelf, for those who are refused.
 const HOLDER: &str = "redrive edit";
@@ -231,11 +233,14 @@ impl StoredAll {
                 tokio::select! {
                     biased;
                     kept = &mut keeping => (kept, false),
-                    () = end.next() => tokio::select! {
-                        kept = keeping => (kept, true),
-                        // What was begun is in the journal.
-                        () = end.next() => std::process::exit(130),
-                    },
+                    () = end.next() => {
+                        note("ending after this message. Ctrl-C again ends in the middle of it: it may then be on the shelf twice");
+                        tokio::select! {
+                            kept = keeping => (kept, true),
+                            // What was begun is in the journal.
+                            () = end.next() => std::process::exit(INTERRUPTED),
+                        }
+                    }
                 }
             };
             self.failed = kept.err().or_else(|| is_stopped.then(|| anyhow!("interrupted")));

@@ -114,6 +114,11 @@ fn imported_name(entry: &ExportedEntry, shelf: Shelf, number: usize) -> EntryHan
 }
 
 impl Importing {
+    /// Returns the messages that can be imported.
+    pub(crate) fn originals(&self) -> impl Iterator<Item = &ExportedEntry> {
+        self.entries.iter().map(|(_, entry)| entry)
+    }
+
     pub(crate) fn left(&self) -> usize {
         self.entries.len()
     }

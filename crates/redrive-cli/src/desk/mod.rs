@@ -10,6 +10,7 @@
 //! | [`edits`] | stores many, and goes on where a command died |
 //! | [`edit_journal`] | what commands edited, and how far they came |
 //! | [`outcome`] | how a run ended, in words |
+//! | [`differs`] | what will differ once it is restored |
 //! | [`restore`] | restores messages, for an undo and an import |
 //! | [`restore_journal`] | notes what is restored, entry by entry |
 //! | [`undo`] | brings back what was discarded |
@@ -19,6 +20,7 @@
 pub(crate) mod asks;
 pub(crate) mod begin;
 pub(crate) mod connect;
+pub(crate) mod differs;
 pub(crate) mod edit;
 mod edit_journal;
 pub(crate) mod edits;

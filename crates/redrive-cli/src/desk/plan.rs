@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use anyhow::Result;
-use redrive::ops::{Plan, PlanAction, PlanOptions, ShelfView, Target};
+use redrive::ops::{LeftOutEntry, Plan, PlanAction, PlanOptions, ShelfView, Target};
 use redrive::{EntryHandle, Shelf, Shelved};
 
 use super::{Desk, SavedPlan, State};
 use crate::exit::usage;
+use crate::output::one_line;
 
 /// What a plan is made of.
 pub(crate) struct Wanted<'a> {
@@ -83,9 +84,19 @@ impl Lines {
             lines.names.extend(entry.names.clone());
         }
         for entry in plan.left_out() {
-            *lines.left_out.entry(entry.why.to_string()).or_default() += 1;
+            *lines.left_out.entry(left_out(entry)).or_default() += 1;
         }
         lines
+    }
+}
+
+fn left_out(entry: &LeftOutEntry) -> String {
+    match &entry.failed_in {
+        Some(queue) => format!(
+            "failed in the queue `{}`, which is not listed under `shelves-shared-with`",
+            one_line(queue, 80)
+        ),
+        None => entry.why.to_string(),
     }
 }
 

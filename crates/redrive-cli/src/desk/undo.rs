@@ -97,6 +97,11 @@ impl Undoing {
         self.entries.len()
     }
 
+    /// Returns the messages that can be restored.
+    pub(crate) fn originals(&self) -> impl Iterator<Item = &ExportedEntry> {
+        self.entries.iter()
+    }
+
     /// Returns how many messages a [look](Self::look) at the shelf is needed for.
     pub(crate) fn in_doubt(&self) -> usize {
         self.in_doubt.len()

@@ -12,7 +12,7 @@ use crate::desk::{Desk, State, connect, within};
 use crate::exit::usage;
 use crate::look::jq;
 use crate::look::shelves::explained;
-use crate::output::{plural, printable};
+use crate::output::{one_line, plural, printable};
 use crate::settings::{Context, Global};
 
 /// A shelf that was read, and the entries that a command means.
@@ -99,6 +99,7 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
     let group = group.map(|name| group_id(global, context, &which.queue, shelf, name)).transpose()?;
     let desk = connect(global, context, &which.queue).await?;
     let view = read(global, &desk, shelf).await?;
+    say_others(&desk.queue, &view);
     let there: HashSet<_> = view.entries().iter().map(|entry| &entry.entry.handle).collect();
     if let Some(missing) = parsed.handles().find(|handle| !there.contains(handle)) {
         return Err(usage(format!(
@@ -141,6 +142,23 @@ pub(crate) fn not_looked_into(count: usize) -> Option<String> {
     (count > 0).then(|| {
         format!("{}: it cannot look into the body, and `redrive show` says why", plural(count, "message"))
     })
+}
+
+/// Says that there are messages of other queues on the shelf, if that is so.
+fn say_others(queue: &str, view: &ShelfView) {
+    let others = view.entries().of_others();
+    if others.is_empty() {
+        return;
+    }
+    let queues = others.iter().map(|(queue, count)| format!("{count} in `{}`", one_line(queue, 80)));
+    eprintln!(
+        "{} of the {} shelf of `{}` failed in other queues, and no action takes them: {}. `shelves-shared-with` of a context lists \
+         queues that share a shelf",
+        plural(others.values().sum::<usize>(), "message"),
+        view.shelf(),
+        printable(queue),
+        queues.collect::<Vec<_>>().join(", ")
+    );
 }
 
 /// Refuses to mean a whole shelf that nobody asked for. `action` is what would be done to it.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use redrive::ops::{BodyView, ExportedEntry, Filter, Template, ViewEntry};
-use redrive::{EntryHandle, FailureHistory, Message, Shelf, Shelved, header_names};
+use redrive::{EntryHandle, FailureHistory, Message, Owner, Shelf, Shelved, header_names};
 
 use super::plain;
 use super::select::{group_id, is_short, read, select};
@@ -95,6 +95,14 @@ pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> V
         format!("  group     {} ({})", viewed.group, one_line(Template::of(&viewed.entry).text(), 100)),
         format!("  reason    {}", viewed.entry.reason().unwrap_or("-")),
     ];
+    if let Some(queue) = viewed.entry.failed_in.as_deref().filter(|failed_in| *failed_in != queue) {
+        let whose = match viewed.entry.owner {
+            Owner::Other => ", which is not listed as sharing this shelf: no action takes it",
+            Owner::Listed => ": it goes back there",
+            _ => "",
+        };
+        lines.push(format!("  failed in {}{whose}", one_line(queue, 80)));
+    }
     if let Some(error) = &history.error {
         lines.push(format!("  error     {}", error.replace('\n', "\n            ")));
     }

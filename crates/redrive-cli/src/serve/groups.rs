@@ -153,6 +153,15 @@ pub(super) async fn groups(
             strong { (plural(summary.count, "message")) } " in " (plural(summary.groups.len(), "group")) " "
             (age(&web, &which.queue, chosen.shelf, chosen.view.taken_at(), &here))
         }
+        @let others = entries.of_others();
+        @if !others.is_empty() {
+            p.bad {
+                (plural(others.values().sum::<usize>(), "message")) " failed in other queues, and no action takes them: "
+                @for (place, (queue, count)) in others.iter().enumerate() {
+                    @if place > 0 { ", " } (count) " in " code { (text(&one_line(queue, 80))) }
+                }
+            }
+        }
         @if chosen.view.is_truncated() { p.bad { "Only the first " (chosen.view.entries().len()) " messages of the shelf were read." } }
         @if let Some(note) = begun.as_ref().and_then(|begun| begun.note.as_ref()) { p.dim { (text(note)) } }
         (left_out(&entries))

@@ -11,7 +11,7 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
 use redrive::ops::{EditText, SensitiveEdits, ViewEntry, diff};
-use redrive::{EntryHandle, Message, Shelved};
+use redrive::{EntryHandle, Message, Owner, Shelved};
 use serde::Deserialize;
 
 use super::auth::Who;
@@ -76,6 +76,12 @@ pub(super) async fn show(
             @if let Some(kind) = &history.error_type { dt { "Type" } dd { (text(kind)) } }
             @if let Some(reason) = &found.entry.broker_reason {
                 dt { "The broker says" } dd { (text(reason)) " " (text(found.entry.broker_description.as_deref().unwrap_or_default())) }
+            }
+            @if let Some(queue) = &found.entry.failed_in {
+                dt { "Failed in" } dd {
+                    (text(&one_line(queue, 80)))
+                    @if found.entry.owner == Owner::Other { span.bad { ", which is not listed as sharing this shelf: no action takes it" } }
+                }
             }
             dt { "Shelved" } dd { (moment(show::shelved_at(&found), now)) }
             dt { "Group" } dd { a href=(which.link(&web, "/entries", &group, 0)) { (group) } }

@@ -44,6 +44,9 @@ pub(crate) struct Context {
     /// Queues whose parking shelf has another name, or on Service Bus one at all.
     #[serde(default)]
     pub(crate) parking_queues: BTreeMap<String, String>,
+    /// Queues, and the other queues whose dead letters are on the same shelves: a redrive sends each message to the queue that it failed in.
+    #[serde(default)]
+    pub(crate) shelves_shared_with: BTreeMap<String, Vec<String>>,
     /// Subscriptions of Service Bus, and where their messages are sent back to: a copy in the topic would reach all subscriptions.
     #[serde(default)]
     pub(crate) retry_queues: BTreeMap<String, String>,

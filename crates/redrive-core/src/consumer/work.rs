@@ -37,6 +37,14 @@ impl<T: Transport> Context<T> {
         let Received { delivery, receipt } = received;
         let delivery = delivery.taken_by_consumer(self.signals.delivery_limit(), self.publisher.clone());
         let delivery = self.with_losses(delivery);
+        if let Some(reason) = delivery.put_back() {
+            tracing::info!(
+                message_id = delivery.id(),
+                queue = self.queue(),
+                %reason,
+                "another program put this message back from a shelf, where it was for this reason: it begins afresh, as a first attempt"
+            );
+        }
         let (known, ticket) = self.arrived(&delivery);
         let in_flight = InFlight { ticket, known, alone, ..InFlight::default() };
         if let Some(due) = self.work_once(service, delivery, receipt, in_flight).await {

@@ -2,6 +2,7 @@
 
 mod handle;
 mod leased;
+mod owner;
 mod report;
 mod reported;
 mod work_queue;
@@ -14,6 +15,7 @@ use async_trait::async_trait;
 
 pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
 pub use self::leased::{Lease, Leased};
+pub use self::owner::Owner;
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
 pub use self::reported::{REPORT_QUEUE_PREFIX, ReportRequest, Reported, Reports};
 pub use self::work_queue::WorkQueue;
@@ -157,6 +159,16 @@ pub trait Shelves: Send + Sync {
         Err(TransportError::new(TransportErrorKind::Unsupported, text))
     }
 
+    /// Returns a message as [`restore`](Self::restore) would store it, so that an operator knows before what will differ. By default it is
+    /// stored as it is.
+    fn as_restored(&self, message: &Message) -> Message {
+        message.clone()
+    }
+
+    /// Waits until the broker has back whatever looks and actions held, also those that were dropped in the middle. Call it before the
+    /// process ends: what a process holds when it ends may count as delivered. By default nothing is held.
+    async fn given_back(&self) {}
+
     /// Looks at the work queue: whoever sends many messages back waits while nobody consumes it, or while it grows. By default
     /// nothing is known.
     ///
@@ -235,6 +247,10 @@ pub struct Shelved {
     pub message: Message,
     /// History, read from the headers.
     pub history: FailureHistory,
+    /// The queue that the message failed in, as far as the broker or the history tells. Any publisher can write the history.
+    pub failed_in: Option<String>,
+    /// Whose entry this is. [`Owner::This`] on a shelf that only one work queue has.
+    pub owner: Owner,
     /// When it was shelved, if the broker or the history tells.
     pub shelved_at: Option<SystemTime>,
     /// Why the broker, or a program other than redrive, dead-lettered the message, in that program's word; `None` if redrive did.
@@ -245,12 +261,32 @@ pub struct Shelved {
 
 impl Shelved {
     /// Creates an entry and reads its history. For transports. A transport that knows more sets [`shelved_at`](Self::shelved_at),
-    /// [`broker_reason`](Self::broker_reason) and [`broker_description`](Self::broker_description).
+    /// [`broker_reason`](Self::broker_reason) and [`broker_description`](Self::broker_description); one whose shelves several work
+    /// queues may share sets [`failed_in`](Self::failed_in) and [`owner`](Self::owner).
     #[must_use]
     pub fn new(handle: EntryHandle, message: Message) -> Self {
         let history = FailureHistory::read(&message);
-        let shelved_at = history.last_failed_at;
-        Self { handle, message, history, shelved_at, broker_reason: None, broker_description: None }
+        let (shelved_at, failed_in) = (history.last_failed_at, history.source_queue.clone());
+        let (owner, broker_reason, broker_description) = (Owner::This, None, None);
+        Self { handle, message, history, failed_in, owner, shelved_at, broker_reason, broker_description }
+    }
+
+    /// Refuses an entry of a queue that nobody listed as sharing the shelf: its handle alone does not ask for it by name. For transports,
+    /// before each action on an entry.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](TransportErrorKind::Unsupported) if it is such an entry.
+    pub fn check_owner(&self, queue: &str) -> Result<(), TransportError> {
+        if self.owner != Owner::Other {
+            return Ok(());
+        }
+        let failed_in = self.failed_in.as_deref().unwrap_or_default();
+        let message = format!(
+            "it failed in the queue `{failed_in}`, and that is not listed as sharing the shelf of `{queue}`: it stays where it is. Act on it \
+             as an entry of `{failed_in}`, or list that queue"
+        );
+        Err(TransportError::new(TransportErrorKind::Unsupported, message))
     }
 
     /// Returns the word for why the message is here: redrive's reason, or [the broker's](Self::broker_reason) for an entry without
@@ -265,11 +301,11 @@ impl Shelved {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Selection {
-    /// All entries that are there when the work begins.
+    /// All entries that are there when the work begins, except [those of others](Owner::Other).
     All,
     /// Exactly these entries.
     Handles(HashSet<EntryHandle>),
-    /// Entries that failed for this [reason](Shelved::reason).
+    /// Entries that failed for this [reason](Shelved::reason), except [those of others](Owner::Other).
     Reason(String),
 }
 
@@ -283,6 +319,18 @@ impl Selection {
     /// Returns true if this entry is selected.
     #[must_use]
     pub fn includes(&self, entry: &Shelved) -> bool {
+        self.matches(entry) && !self.leaves_out(entry)
+    }
+
+    /// Returns true if this entry would be selected, and is left out because it is [of another queue](Owner::Other). For transports, which
+    /// count it in the [report](ShelfReport::left_out).
+    #[must_use]
+    pub fn leaves_out(&self, entry: &Shelved) -> bool {
+        let names_it = matches!(self, Self::Handles(_));
+        entry.owner == Owner::Other && !names_it && self.matches(entry)
+    }
+
+    fn matches(&self, entry: &Shelved) -> bool {
         match self {
             Self::All => true,
             Self::Handles(handles) => handles.contains(&entry.handle),
@@ -333,6 +381,25 @@ mod tests {
         assert!(Selection::Reason("Broken".into()).includes(&both));
         assert!(!Selection::Reason("delivery_limit".into()).includes(&both), "redrive's own word counts");
         assert!(Selection::Reason("expired".into()).includes(&of_broker("expired", Message::new(""))));
+    }
+
+    #[test]
+    fn an_entry_of_another_queue_is_selected_by_no_word_and_acted_on_by_no_handle() {
+        let mut other = entry(Message::new("").with_header(names::REASON, "Broken"));
+        let word = Selection::Reason("Broken".into());
+        let handle = Selection::from(other.handle.clone());
+        for (owner, selected) in [(Owner::This, true), (Owner::Listed, true), (Owner::Other, false)] {
+            (other.owner, other.failed_in) = (owner, Some("bills".into()));
+            for selection in [&Selection::All, &word] {
+                assert_eq!(selection.includes(&other), selected, "{selection:?} of {owner:?}");
+                assert_eq!(selection.leaves_out(&other), !selected, "{selection:?} of {owner:?}");
+            }
+            assert!(handle.includes(&other) && !handle.leaves_out(&other));
+            assert!(!Selection::Reason("Expired".into()).leaves_out(&other));
+            assert_eq!(other.check_owner("orders").is_ok(), selected);
+        }
+        let refused = other.check_owner("orders").unwrap_err().to_string();
+        assert!(refused.contains("failed in the queue `bills`") && refused.contains("`orders`"), "{refused}");
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub struct ShelfReport {
     /// Why the work ended early, for example because the broker is gone. Entries that are not in this report were not tried, and
     /// are where they were.
     pub stopped: Option<TransportError>,
+    /// Number of entries that the selection would have taken, and that were left where they are: they failed in a queue that is not
+    /// [listed](super::Owner::Other) as sharing the shelf.
+    pub left_out: u64,
 }
 
 /// Result of one entry.

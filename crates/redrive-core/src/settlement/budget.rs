@@ -39,7 +39,7 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
 }
 
 /// Headers that are never dropped.
-const KEPT: [&str; 17] = [
+const KEPT: [&str; 18] = [
     names::ATTEMPT,
     names::HOP,
     names::REDRIVES,
@@ -47,6 +47,7 @@ const KEPT: [&str; 17] = [
     names::HANDED_OUT,
     names::FIRST_FAILED_AT,
     names::LAST_FAILED_AT,
+    names::SHELVED,
     names::REASON,
     names::SOURCE_QUEUE,
     names::MESSAGE_ID,

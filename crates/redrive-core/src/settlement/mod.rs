@@ -1,5 +1,6 @@
 //! Plans, from a decision, what the transport must do. Pure; the only place where redrive's headers are written.
 
+mod afresh;
 mod budget;
 mod hops;
 
@@ -16,6 +17,7 @@ use crate::text::cut;
 use crate::times::{FURTHEST, rfc3339};
 use crate::trace::TraceParent;
 use crate::transport::{Facts, NativeDeadLetter};
+pub(crate) use afresh::begin_afresh;
 pub(crate) use budget::own_bytes;
 
 use budget::into_budget;
@@ -192,19 +194,7 @@ pub fn redriven(shelved: &Message) -> Message {
     let history = crate::FailureHistory::read(shelved);
     let mut copy = shelved.clone();
     let headers = copy.headers_mut();
-    for name in [
-        names::ATTEMPT,
-        names::SNOOZES,
-        names::HANDED_OUT,
-        names::FIRST_FAILED_AT,
-        names::DEADLINE,
-        names::NOT_BEFORE,
-        names::WAIT_LEFT,
-        names::DUE_AT,
-        names::REPORT_TO,
-    ] {
-        headers.remove(name);
-    }
+    afresh::remove_counts(headers);
     headers.insert_own(names::HOP, i64::from(history.copy_number.saturating_add(1)));
     headers.insert_own(names::REDRIVES, i64::from(history.redrives.or_highest().saturating_add(1)));
     copy
@@ -212,13 +202,15 @@ pub fn redriven(shelved: &Message) -> Message {
 
 /// Returns true if the broker itself can hold the message back long enough and no copy is needed. A copy is needed, once, for a
 /// message whose id was assigned on arrival: without it, the id would change with every attempt. It is also needed for a message
-/// with an expiration, which would keep running: a copy carries it as a deadline; and for a copy that is not stored: the broker would
-/// hold its original, on which the last attempts are not written.
+/// with an expiration, which would keep running: a copy carries it as a deadline; for a copy that is not stored: the broker would
+/// hold its original, on which the last attempts are not written; and for a message that another program put back: the original keeps
+/// the counts of before.
 fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) -> bool {
     let failures = delivery.failures_in_place().saturating_add(1);
     let held = planning.facts.delays.in_place.map(|in_place| in_place.longest_after(failures));
     let must_be_copied = delivery.history().id_assigned
         || delivery.is_unstored_copy()
+        || delivery.put_back().is_some()
         || delivery.message().properties().expiration.is_some();
     held.is_some_and(|held| held >= wait) && !must_be_copied
 }
@@ -275,6 +267,7 @@ fn reschedule(wait: Duration, most_late: Duration, mut copy: Message, planning: 
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {
     let mut copy = failed_copy(delivery, failure, None, planning);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.broker_delivery_count()));
+    afresh::mark(copy.headers_mut(), planning.now);
     let fits = into_budget(&mut copy, planning);
     if !fits && planning.facts.dead_letter.is_possible() {
         return Settlement::NativeDeadLetter;
@@ -300,6 +293,7 @@ fn next_copy(delivery: &Delivery, planning: &Planning<'_>) -> Message {
     headers.remove(names::NOT_BEFORE);
     headers.remove(names::WAIT_LEFT);
     headers.remove(names::DUE_AT);
+    headers.remove(names::SHELVED);
     // The broker counts a copy from the beginning: keep what it has counted so far.
     if let (Count::Known(failures), counted @ 1..) =
         (delivery.history().attempt, delivery.failures_in_place())

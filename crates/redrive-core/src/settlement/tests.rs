@@ -207,3 +207,44 @@ fn a_wait_beyond_the_longest_is_as_long_as_the_longest() {
         );
     }
 }
+
+#[test]
+fn what_another_program_puts_back_from_a_shelf_begins_afresh_and_nothing_else_does() {
+    let facts = Facts::new("test");
+    let before = Message::new("")
+        .with_id("a")
+        .with_header(names::ATTEMPT, 7_i64)
+        .with_header(names::HANDED_OUT, 30_i64)
+        .with_header(names::DEADLINE, "1970-01-01T00:00:01Z")
+        .with_header(names::HOP, 3_i64);
+    let poison = || Failure::new(crate::Reason::PoisonMessage, "it kills");
+    let arrives = |message: &Message| Delivery::new(message.clone(), "q", SystemTime::UNIX_EPOCH);
+    let copy = |settlement| match settlement {
+        Settlement::Shelve { copy, .. } | Settlement::Reschedule { copy, .. } => copy,
+        other => panic!("{other:?} stores no copy"),
+    };
+    let first = Delivery::new(before, "q", SystemTime::UNIX_EPOCH).with_broker_delivery_count(2);
+    for disposition in [Disposition::DeadLetter(poison()), Disposition::Park(poison())] {
+        let shelved = copy(planned(&facts, &first, disposition));
+        let again = arrives(&shelved);
+        assert_eq!(again.put_back(), Some(&crate::Reason::PoisonMessage));
+        assert_eq!((again.attempt(), again.broker_delivery_count(), again.deadline()), (1, 1, None));
+        assert_eq!(again.history().past.len(), 1, "the story is kept");
+
+        assert_eq!(arrives(&redriven(&shelved)).put_back(), None);
+        let wait = Duration::from_secs(1);
+        for next in [Disposition::Retry(wait, failure()), Disposition::snooze(wait), Disposition::Release] {
+            let mut counting = facts.clone();
+            (counting.counting.releases, counting.counting.deliveries) = (true, true);
+            let again = again.clone().with_broker_delivery_count(2);
+            let attempt = 1 + u32::from(matches!(next, Disposition::Retry(..)));
+            let mut later = copy(planned(&counting, &again, next));
+            assert_eq!((arrives(&later).put_back(), arrives(&later).attempt()), (None, attempt));
+            // A program that does not know the mark carries it on.
+            later
+                .headers_mut()
+                .insert(names::SHELVED, shelved.headers().get(names::SHELVED).unwrap().clone());
+            assert_eq!(arrives(&later).put_back(), None);
+        }
+    }
+}

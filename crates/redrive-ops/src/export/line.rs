@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redrive_core::{Count, EntryHandle, FailureHistory, ParseHandleError};
+use redrive_core::{Count, EntryHandle, FailureHistory, Owner, ParseHandleError};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -42,9 +42,41 @@ struct Written<'a> {
     broker_reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     broker_description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_in: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerJson>,
     story: HistorySummary<'a>,
     #[serde(flatten)]
     message: MessageJson<'a>,
+}
+
+/// Whose an entry was; left out if it was of the work queue itself.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OwnerJson {
+    Listed,
+    Other,
+}
+
+impl OwnerJson {
+    fn of(owner: Owner) -> Option<Self> {
+        match owner {
+            Owner::This => None,
+            Owner::Listed => Some(Self::Listed),
+            // What is not known is nobody's to act on.
+            _ => Some(Self::Other),
+        }
+    }
+}
+
+impl From<OwnerJson> for Owner {
+    fn from(owner: OwnerJson) -> Self {
+        match owner {
+            OwnerJson::Listed => Self::Listed,
+            OwnerJson::Other => Self::Other,
+        }
+    }
 }
 
 /// What the headers say about the failures, for people and for filters. It is not read back: the headers are.
@@ -82,6 +114,8 @@ struct Read {
     shelved_at: Option<String>,
     broker_reason: Option<String>,
     broker_description: Option<String>,
+    failed_in: Option<String>,
+    owner: Option<OwnerJson>,
     #[serde(rename = "story")]
     _story: Option<IgnoredAny>,
     properties: PropertiesJson,
@@ -103,6 +137,8 @@ pub(super) fn write(entry: &ExportedEntry) -> Result<String, UnwritableValue> {
         shelved_at: entry.shelved_at.and_then(rfc3339),
         broker_reason: entry.broker_reason.as_deref(),
         broker_description: entry.broker_description.as_deref(),
+        failed_in: entry.failed_in.as_deref(),
+        owner: OwnerJson::of(entry.owner),
         story: HistorySummary {
             attempt: known(history.attempt),
             redrives: known(history.redrives),
@@ -151,6 +187,8 @@ fn entry(read: Read) -> Result<ExportedEntry, String> {
         shelved_at: read.shelved_at.map(|text| time("shelved_at", &text)).transpose()?,
         broker_reason: read.broker_reason,
         broker_description: read.broker_description,
+        failed_in: read.failed_in,
+        owner: read.owner.map(Owner::from).unwrap_or_default(),
         message: message.into_message()?,
     })
 }

@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use redrive_core::{
-    EntryHandle, Message, Selection, Shelf, Shelved, Shelves, TransportError, header_names, redriven,
+    EntryHandle, Message, Owner, Selection, Shelf, Shelved, Shelves, TransportError, header_names, redriven,
 };
 
 pub use self::line::ParseLineError;
@@ -75,6 +75,10 @@ pub struct ExportedEntry {
     pub broker_reason: Option<String>,
     /// Description of that reason.
     pub broker_description: Option<String>,
+    /// The queue that it failed in, as far as the broker or the history told.
+    pub failed_in: Option<String>,
+    /// Whose entry it was.
+    pub owner: Owner,
     /// The message as it was on the shelf.
     pub message: Message,
 }
@@ -90,6 +94,8 @@ impl ExportedEntry {
             shelved_at: entry.shelved_at,
             broker_reason: entry.broker_reason.clone(),
             broker_description: entry.broker_description.clone(),
+            failed_in: entry.failed_in.clone(),
+            owner: entry.owner,
             message: entry.message.clone(),
         }
     }

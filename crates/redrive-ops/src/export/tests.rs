@@ -1,7 +1,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
-use redrive_core::{Bytes, Headers, Properties, Timestamp, Value};
+use redrive_core::{Bytes, Headers, Owner, Properties, Timestamp, Value};
 
 use super::*;
 use crate::printable::steers_a_terminal;
@@ -105,8 +105,11 @@ fn entry() -> impl Strategy<Value = ExportedEntry> {
     let time =
         || (0..253_402_300_800_u64, 0..1_000_000_000_u32).prop_map(|(s, n)| UNIX_EPOCH + Duration::new(s, n));
     let reason = || prop::option::of(text());
-    (text(), handle, time(), prop::option::of(time()), reason(), reason(), message()).prop_map(
-        |(queue, handle, exported_at, shelved_at, broker_reason, broker_description, message)| {
+    let owner = prop_oneof![Just(Owner::This), Just(Owner::Listed), Just(Owner::Other)];
+    let failed = (reason(), owner);
+    (text(), handle, time(), prop::option::of(time()), reason(), reason(), failed, message()).prop_map(
+        |(queue, handle, exported_at, shelved_at, broker_reason, broker_description, failed, message)| {
+            let (failed_in, owner) = failed;
             ExportedEntry {
                 queue,
                 handle,
@@ -114,6 +117,8 @@ fn entry() -> impl Strategy<Value = ExportedEntry> {
                 shelved_at,
                 broker_reason,
                 broker_description,
+                failed_in,
+                owner,
                 message,
             }
         },

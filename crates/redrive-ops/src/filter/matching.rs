@@ -102,7 +102,7 @@ fn text(field: TextField, entry: &Shelved) -> Cow<'_, str> {
         TextField::Reason => entry.reason(),
         TextField::Type => history.error_type.as_deref(),
         TextField::Error => return error_text(entry).unwrap_or_default(),
-        TextField::Source => history.source_queue.as_deref(),
+        TextField::Source => entry.failed_in.as_deref(),
         TextField::Id => entry.message.id(),
         TextField::Kind => entry.message.kind(),
     };

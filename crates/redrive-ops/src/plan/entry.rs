@@ -93,6 +93,9 @@ pub struct LeftOutEntry {
     pub handle: EntryHandle,
     /// Why it is left out.
     pub why: WhyLeftOut,
+    /// The queue that it failed in, if it is left out for [that](WhyLeftOut::OtherQueue).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_in: Option<String>,
 }
 
 /// Why a plan leaves an entry out.
@@ -104,6 +107,8 @@ pub enum WhyLeftOut {
     RedrivenTooOften,
     /// The transport cannot read it whole, so that a copy would lack something: a person decides.
     NotReadable,
+    /// It failed in another queue, which is not [listed](redrive_core::Owner::Other) as sharing the shelf: it belongs to its consumer.
+    OtherQueue,
     /// It is on the parking shelf already.
     ParkedAlready,
     /// It is an entry of the other shelf.
@@ -121,6 +126,7 @@ impl fmt::Display for WhyLeftOut {
             Self::NotReadable => {
                 "cannot be read whole, so that a copy would lack something: a person decides"
             }
+            Self::OtherQueue => "failed in another queue, which is not listed as sharing this shelf",
             Self::ParkedAlready => "is parked already",
             Self::OtherShelf => "is on the other shelf",
             Self::Twice => "was given twice",

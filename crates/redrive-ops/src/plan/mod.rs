@@ -15,7 +15,7 @@ mod tests;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Shelf, Shelved, parse_rfc3339, rfc3339};
+use redrive_core::{Owner, Shelf, Shelved, parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
@@ -114,7 +114,10 @@ impl Plan {
                 target(action, shelf, entry, options)
             };
             match target {
-                Err(why) => plan.left_out.push(LeftOutEntry { handle, why }),
+                Err(why) => {
+                    let failed_in = entry.failed_in.as_deref().filter(|_| why == WhyLeftOut::OtherQueue);
+                    plan.left_out.push(LeftOutEntry { handle, why, failed_in: failed_in.map(shown) });
+                }
                 Ok(target) => {
                     let planned = planned(entry, target);
                     // One of each group tells more than five of the first.
@@ -226,6 +229,9 @@ fn target(
     entry: &Shelved,
     options: &PlanOptions,
 ) -> Result<Target, WhyLeftOut> {
+    if entry.owner == Owner::Other {
+        return Err(WhyLeftOut::OtherQueue);
+    }
     if action == PlanAction::Discard {
         return Ok(Target::Nowhere);
     }
@@ -237,7 +243,8 @@ fn target(
         PlanAction::Park if is_parked => Err(WhyLeftOut::ParkedAlready),
         PlanAction::Park => Ok(Target::Parking),
         _ if entry.history.redrives.or_highest() < options.max_redrives => {
-            Ok(Target::Queue(options.queue_of(entry.history.source_queue.as_deref()).to_owned()))
+            let listed = entry.failed_in.as_ref().filter(|_| entry.owner == Owner::Listed);
+            Ok(Target::Queue(listed.unwrap_or(&options.queue).clone()))
         }
         _ if is_parked => Err(WhyLeftOut::RedrivenTooOften),
         _ => Ok(Target::Parking),

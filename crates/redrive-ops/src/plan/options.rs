@@ -12,7 +12,6 @@
 #[must_use = "options do nothing until a plan is made with them"]
 pub struct PlanOptions {
     pub(super) queue: String,
-    pub(super) shared_with: Vec<String>,
     pub(super) max_redrives: u32,
     pub(super) limit: usize,
 }
@@ -20,14 +19,7 @@ pub struct PlanOptions {
 impl PlanOptions {
     /// Creates the default options. `queue`: the work queue of the shelf.
     pub fn new(queue: impl Into<String>) -> Self {
-        Self { queue: queue.into(), shared_with: Vec::new(), max_redrives: 3, limit: 100_000 }
-    }
-
-    /// Names the other work queues that share the shelf, as in the options of the transport. An entry goes to the queue that it
-    /// names if that is one of these; otherwise to the work queue.
-    pub fn shared_with(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.shared_with = queues.into_iter().map(Into::into).collect();
-        self
+        Self { queue: queue.into(), max_redrives: 3, limit: 100_000 }
     }
 
     /// Sets how often a message may be redriven. A message that was redriven that often, or whose count cannot be read, goes to the
@@ -41,10 +33,5 @@ impl PlanOptions {
     pub fn limit(mut self, entries: usize) -> Self {
         self.limit = entries;
         self
-    }
-
-    /// Returns the queue that an entry goes back to. Any publisher can write the name, so it only selects among known queues.
-    pub(super) fn queue_of(&self, named: Option<&str>) -> &str {
-        self.shared_with.iter().find(|queue| Some(queue.as_str()) == named).unwrap_or(&self.queue)
     }
 }

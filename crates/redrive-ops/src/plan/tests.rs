@@ -84,16 +84,33 @@ fn what_cannot_be_planned_is_left_out_with_the_reason() {
 }
 
 #[test]
-fn a_queue_that_a_message_names_is_followed_only_if_it_shares_the_shelf() {
-    let named = |number, queue: &str| entry(number, Message::new("").with_header(names::SOURCE_QUEUE, queue));
-    let entries =
-        [named(1, "orders"), named(2, "bulk"), named(3, "payroll\u{1b}[2J"), entry(4, Message::new(""))];
-    let options = PlanOptions::new("orders").shared_with(["bulk"]);
-    let plan = plan(PlanAction::Redrive, Shelf::DeadLetter, &entries, &options);
-    let targets: Vec<_> =
-        plan.entries().iter().map(|entry| (&entry.target, entry.names.as_deref())).collect();
+fn an_entry_goes_to_its_owner_and_that_of_another_queue_nowhere() {
+    let of = |number, owner, queue: &str| {
+        let mut entry = entry(number, Message::new("").with_header(names::SOURCE_QUEUE, queue));
+        entry.owner = owner;
+        entry
+    };
+    let entries = [
+        of(1, Owner::This, "orders"),
+        of(2, Owner::Listed, "bulk"),
+        of(3, Owner::Other, "payroll\u{1b}[2J"),
+        // On a shelf that nobody shares, the name is not followed.
+        of(4, Owner::This, "wages"),
+        entry(5, Message::new("")),
+    ];
+    let options = PlanOptions::new("orders");
     let (orders, bulk) = (Target::Queue("orders".into()), Target::Queue("bulk".into()));
-    assert_eq!(targets, [(&orders, None), (&bulk, None), (&orders, Some("payroll [2J")), (&orders, None)]);
+    let redriven = plan(PlanAction::Redrive, Shelf::DeadLetter, &entries, &options);
+    let targets: Vec<_> =
+        redriven.entries().iter().map(|entry| (&entry.target, entry.names.as_deref())).collect();
+    assert_eq!(targets, [(&orders, None), (&bulk, None), (&orders, Some("wages")), (&orders, None)]);
+    for action in [PlanAction::Redrive, PlanAction::Park, PlanAction::Discard] {
+        let plan = plan(action, Shelf::DeadLetter, &entries, &options);
+        let [left_out] = plan.left_out() else { panic!("{action}: {:?}", plan.left_out()) };
+        assert_eq!((left_out.handle.entry(), left_out.why), ("3", WhyLeftOut::OtherQueue), "{action}");
+        assert_eq!(left_out.failed_in.as_deref(), Some("payroll [2J"));
+        assert_eq!(plan.entries().len(), 4);
+    }
 }
 
 #[test]

@@ -144,13 +144,14 @@ impl Connection {
                 }
                 Answered::Page(page)
             }
-            Answer::Report { results, stopped, held } => {
+            Answer::Report { results, stopped, left_out, held } => {
                 let mut report = ShelfReport::default();
                 for _ in 0..results {
                     let (handle, id, outcome) = next::<ResultJson>(stream, path).await?.into_parts();
                     report.note(handle, id.as_deref(), outcome);
                 }
                 report.stopped = stopped.map(Into::into);
+                report.left_out = left_out;
                 Answered::Report(report, held)
             }
             answer => Answered::Answer(answer),

@@ -267,7 +267,8 @@ impl Performed {
             }
             Self::Report(report) => {
                 let stopped = report.stopped.as_ref().map(ErrorJson::from);
-                send(stream, &Answer::Report { results: report.entries.len(), stopped, held }).await?;
+                let (results, left_out) = (report.entries.len(), report.left_out);
+                send(stream, &Answer::Report { results, stopped, left_out, held }).await?;
                 for result in &report.entries {
                     send(stream, &ResultJson::from(result)).await?;
                 }

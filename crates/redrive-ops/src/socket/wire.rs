@@ -143,6 +143,9 @@ pub(super) enum Answer {
     Report {
         results: usize,
         stopped: Option<ErrorJson>,
+        /// How many entries of other queues were left where they are.
+        #[serde(default, skip_serializing_if = "is_default")]
+        left_out: u64,
         /// How many entries of the shelf the lease holds.
         #[serde(default, skip_serializing_if = "is_default")]
         held: u64,
@@ -293,5 +296,6 @@ pub(super) fn shelved(line: ExportedEntry) -> Shelved {
     entry.shelved_at = line.shelved_at;
     entry.broker_reason = line.broker_reason;
     entry.broker_description = line.broker_description;
+    (entry.failed_in, entry.owner) = (line.failed_in, line.owner);
     entry
 }

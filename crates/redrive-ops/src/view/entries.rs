@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use redrive_core::Selection;
+use redrive_core::{Owner, Selection};
 
 use super::{ShelfView, Trend, TrendOptions, ViewEntry};
 use crate::filter::{Filter, Verdict};
@@ -102,6 +102,16 @@ impl<'a> Entries<'a> {
             group.entries.push(entry);
         }
         groups
+    }
+
+    /// Returns the number of entries of [other queues](Owner::Other), by queue. No plan takes them.
+    #[must_use]
+    pub fn of_others(&self) -> BTreeMap<&'a str, usize> {
+        let mut queues = BTreeMap::new();
+        for entry in self.iter().filter(|entry| entry.entry.owner == Owner::Other) {
+            *queues.entry(entry.entry.failed_in.as_deref().unwrap_or_default()).or_default() += 1;
+        }
+        queues
     }
 
     /// Returns the number of entries over time.

@@ -53,7 +53,8 @@ impl ShelfView {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the read. Nothing is lost; RabbitMQ counts a delivery for each entry that was read.
+    /// Dropping the future ends the read. Nothing is lost. What it held is given back a little later: wait for
+    /// [`Shelves::given_back`] before the process ends, which RabbitMQ would count as a delivery.
     pub async fn read(
         shelves: &dyn Shelves,
         shelf: Shelf,

@@ -1,5 +1,6 @@
 //! How often the broker delivered a message, from the headers of each version of RabbitMQ. Pure.
 
+use lapin::types::AMQPValue;
 use redrive_core::{Headers, Value};
 
 use crate::broker::Version;
@@ -57,8 +58,19 @@ fn rejections(headers: &Headers, queue: &str) -> u32 {
 }
 
 /// Returns how many returns a quorum queue counts against its limit.
-pub(crate) fn returns(headers: &Headers) -> i64 {
-    number(headers, "x-delivery-count").map_or(0, i64::from)
+pub(crate) fn returns_of(delivery: &lapin::message::Delivery) -> i64 {
+    let count =
+        delivery.properties.headers().as_ref().and_then(|table| table.inner().get("x-delivery-count"));
+    count.map_or(0, read_count)
+}
+
+fn read_count(value: &AMQPValue) -> i64 {
+    match value {
+        AMQPValue::LongLongInt(count) => *count,
+        AMQPValue::LongInt(count) => (*count).into(),
+        AMQPValue::LongUInt(count) => (*count).into(),
+        _ => 0,
+    }
 }
 
 /// Returns true if a redelivered message has no count: the queue is not a quorum queue. A dead-lettered message proves nothing: 4.3

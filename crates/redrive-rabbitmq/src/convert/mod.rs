@@ -31,16 +31,11 @@ const LEFT_OUT: &str = "redrive-left-out";
 
 /// Headers that RabbitMQ writes itself. On a copy, it would interpret them (`CC`, and `x-death` up to 3.12), or they would
 /// contradict its own.
-const WRITTEN_BY_THE_BROKER: [&str; 7] = [
-    "x-death",
-    "x-delivery-count",
-    "x-acquired-count",
-    "CC",
-    "BCC",
-    "x-stream-offset",
-    "x-opt-delivery-time",
-];
-const WRITTEN_BY_THE_BROKER_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-death-"];
+const WRITTEN_BY_THE_BROKER: [&str; 6] =
+    ["x-delivery-count", "x-acquired-count", "CC", "BCC", "x-stream-offset", "x-opt-delivery-time"];
+/// Headers in which RabbitMQ tells how a message died. A copy on a shelf keeps them.
+const DEATHS: &str = "x-death";
+const DEATHS_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-death-"];
 
 const NOT_PERSISTENT: u8 = 1;
 const PERSISTENT: u8 = 2;
@@ -54,6 +49,9 @@ pub(crate) enum Form {
     Copy,
     /// A copy that waits: the same, and its story is packed.
     WaitingCopy,
+    /// A copy that an operator stores on a shelf: persistent, and it keeps what RabbitMQ wrote about its deaths. A queue that
+    /// dead-letters nothing does not interpret that, and a redrive removes it.
+    OnShelf,
 }
 
 impl Form {
@@ -99,9 +97,9 @@ fn unwrap_headers(headers: &mut Headers) -> Option<String> {
 
 /// Prepares a message for publishing: removes the broker's own headers, and moves a `user_id` that the broker would refuse into
 /// a header.
-pub(crate) fn for_publishing(mut message: Message, user: &str) -> Message {
-    if message.headers().iter().any(|(name, _)| is_written_by_the_broker(name)) {
-        message.headers_mut().retain(|name, _| !is_written_by_the_broker(name));
+pub(crate) fn for_publishing(mut message: Message, user: &str, form: Form) -> Message {
+    if message.headers().iter().any(|(name, _)| is_removed(name, form)) {
+        message.headers_mut().retain(|name, _| !is_removed(name, form));
     }
     if message.properties().user_id.as_deref().is_some_and(|id| id != user) {
         let id = message.properties_mut().user_id.take().unwrap_or_default();
@@ -226,13 +224,16 @@ pub(crate) fn check_short(text: &str, what: &str) -> Result<(), TransportError> 
     Err(TransportError::new(TransportErrorKind::TooLarge, message))
 }
 
-fn is_written_by_the_broker(name: &str) -> bool {
+fn is_removed(name: &str, form: Form) -> bool {
     // Most names are redrive's own.
     if name.starts_with(header_names::PREFIX) {
         return false;
     }
-    WRITTEN_BY_THE_BROKER.contains(&name)
-        || WRITTEN_BY_THE_BROKER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    WRITTEN_BY_THE_BROKER.contains(&name) || form != Form::OnShelf && tells_of_deaths(name)
+}
+
+fn tells_of_deaths(name: &str) -> bool {
+    name == DEATHS || DEATHS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn headers_from(table: &FieldTable) -> Headers {

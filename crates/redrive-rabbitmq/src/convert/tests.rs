@@ -78,7 +78,7 @@ proptest! {
     ) {
         let user = properties.user_id.clone().unwrap_or_default();
         let sent = Message::from_parts(body.clone().into(), headers.into_iter().collect(), properties);
-        let prepared = for_publishing(sent.clone(), &user);
+        let prepared = for_publishing(sent.clone(), &user, Form::Copy);
         for form in [Form::Published, Form::Copy, Form::WaitingCopy] {
             let mut written = Vec::new();
             write_properties(&prepared, form, &mut written).unwrap();
@@ -108,7 +108,7 @@ proptest! {
         headers in proptest::collection::btree_map("[a-z-]{1,20}", values(), 0..8),
     ) {
         let message = Message::from_parts(Bytes::new(), headers.into_iter().collect(), properties);
-        let message = for_publishing(message, "nobody");
+        let message = for_publishing(message, "nobody", Form::Copy);
         let wire = super::properties(&message, Form::Copy).unwrap();
         let mut bytes = Vec::new();
         let table = wire.headers().clone().unwrap_or_default();
@@ -129,7 +129,7 @@ fn what_the_broker_wrote_is_not_sent_back_to_it() {
     for name in ["CC", "BCC", "x-stream-offset"] {
         sent.headers_mut().insert(name, 3_i64);
     }
-    let published = for_publishing(sent, "me");
+    let published = for_publishing(sent, "me", Form::Copy);
     let names: Vec<_> = published.headers().iter().map(|(name, _)| name.to_owned()).collect();
     assert_eq!(names, ["kept", "x-custom"]);
 }
@@ -138,11 +138,14 @@ fn what_the_broker_wrote_is_not_sent_back_to_it() {
 fn a_foreign_user_id_becomes_a_header_and_the_first_one_stays() {
     let mut sent = Message::new("x");
     sent.properties_mut().user_id = Some("alice".into());
-    let copy = for_publishing(sent.clone(), "bob");
+    let copy = for_publishing(sent.clone(), "bob", Form::Copy);
     assert_eq!(copy.properties().user_id, None);
     assert_eq!(copy.headers().get(header_names::USER_ID), Some(&Value::from("alice")));
-    assert_eq!(for_publishing(sent.clone(), "alice").properties().user_id.as_deref(), Some("alice"));
-    let carried = for_publishing(sent.with_header(header_names::USER_ID, "carol"), "bob");
+    assert_eq!(
+        for_publishing(sent.clone(), "alice", Form::Copy).properties().user_id.as_deref(),
+        Some("alice")
+    );
+    let carried = for_publishing(sent.with_header(header_names::USER_ID, "carol"), "bob", Form::Copy);
     assert_eq!(carried.headers().get(header_names::USER_ID), Some(&Value::from("carol")));
 }
 

@@ -293,6 +293,10 @@ impl DelayStrategy for SingleQueueStrategy {
 
     /// The count of another consumer replaces a lower count of redrive.
     fn arrived(&self, message: &mut Message) {
+        if message.headers().contains(header_names::SHELVED) {
+            // Another program put it back from a shelf: its count is over.
+            message.headers_mut().remove(RETRIES);
+        }
         let Some(theirs) = message.headers().get(RETRIES).cloned() else { return };
         let ours = FailureHistory::read(message).attempt;
         let counted = theirs.to_integer().and_then(|count| u32::try_from(count).ok());

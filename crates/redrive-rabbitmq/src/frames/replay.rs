@@ -103,7 +103,7 @@ fn written_and_read_again(taken: &TakenDelivery) {
         let mut written = Vec::new();
         let size = (taken.body.len() as u64).to_be_bytes();
         written.extend([&[0, 60, 0, 0][..], &size].concat());
-        let copy = convert::for_publishing(message, "guest");
+        let copy = convert::for_publishing(message, "guest", Form::Copy);
         convert::write_properties(&copy, Form::Copy, &mut written).ok().map(|()| Bytes::from(written))
     };
     // What no frame can carry is refused: a text of more than 255 bytes.

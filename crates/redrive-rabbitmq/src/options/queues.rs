@@ -139,9 +139,9 @@ impl Options {
         self
     }
 
-    /// Names other work queues whose dead letters are on the same shelves. A redrive sends a message back to the one that its
-    /// `redrive-source-queue` names. Default: none, everything goes back to this work queue. The header alone is not trusted,
-    /// because any publisher can write it.
+    /// Names other work queues whose dead letters are on the same shelves. A redrive sends a message back to the one that it failed in, as
+    /// `x-death` or `redrive-source-queue` tells. Default: none. What failed in a queue that is not named is shown, and
+    /// [no action takes it](redrive_core::Owner::Other): anybody can write these headers.
     pub fn shelves_shared_with(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.shelves_shared_with.extend(queues.into_iter().map(Into::into));
         self

@@ -92,7 +92,7 @@ impl PublishPool {
         convert::check_short(&route.exchange, "the name of an exchange")?;
         convert::check_short(&route.routing_key, "a routing key")?;
         check_expiration(&message)?;
-        let message = convert::for_publishing(message, &self.user());
+        let message = convert::for_publishing(message, &self.user(), form);
         let bytes = message.body().len();
         let (answer, answered) = oneshot::channel();
         if shared.waiting().push(route, bytes, Job { message, form, caller, answer }) {

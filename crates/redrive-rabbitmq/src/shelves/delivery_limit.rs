@@ -77,6 +77,12 @@ impl ReadEffect {
     }
 }
 
+/// Returns from which count of a message on a shelf is not read any more: some processes may still be killed while they read it, before
+/// the broker removes it at the limit.
+pub(super) fn refused_from(limit: i64) -> i64 {
+    (limit - (limit / 4).max(1)).max(limit.min(1))
+}
+
 /// What the arguments of a queue say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
@@ -202,6 +208,12 @@ mod tests {
             assert_eq!(effects, [in_old, in_middle, in_new], "{limit:?}");
         }
         assert_eq!(ReadEffect::of(Found::NoQuorumQueue, middle), ReadEffect::Safe);
+    }
+
+    #[test]
+    fn a_shelf_is_refused_before_a_killed_process_could_cost_a_message() {
+        let refused = [0, 1, 2, 5, 20, 100].map(refused_from);
+        assert_eq!(refused, [0, 1, 1, 4, 15, 75]);
     }
 
     #[test]

@@ -7,9 +7,11 @@
 //! | [`work`] | works on the entries of a shelf |
 //! | [`fingerprint`] | identifies an entry |
 //! | [`numbers`] | numbers identical entries |
+//! | [`open_scans`] | the scans that hold messages |
 //! | [`cursor`] | the entries that were shown |
 //! | [`delivery_limit`] | protects messages that the broker removes if they are looked at too often |
 //! | [`lease`] | work in many steps |
+//! | [`owners`] | whose an entry is, on a shelf that others share |
 //! | [`reports`] | reports of consumers about redriven messages |
 
 mod cursor;
@@ -17,6 +19,8 @@ mod delivery_limit;
 mod fingerprint;
 mod lease;
 mod numbers;
+mod open_scans;
+mod owners;
 mod reports;
 mod scan;
 mod window;
@@ -45,6 +49,8 @@ use cursor::Shown;
 use delivery_limit::ReadEffect;
 use lease::{LeaseGuard, ShelfLease};
 pub(crate) use numbers::TakenNumbers;
+use open_scans::OpenScans;
+use owners::Owners;
 use reports::RabbitMqReports;
 use scan::ShelfScan;
 use work::{Action, for_good};
@@ -69,6 +75,8 @@ pub struct RabbitMqShelves {
     /// Where consumers report what they handled.
     reports: Option<Arc<str>>,
     lease: Option<Arc<ShelfLease>>,
+    owners: Arc<Owners>,
+    open_scans: OpenScans,
     /// What reading does to the messages of queues that were asked about.
     read_effects: Arc<Mutex<HashMap<String, ReadEffect>>>,
     /// Copies that were refused one after the other.
@@ -77,8 +85,10 @@ pub struct RabbitMqShelves {
 
 impl RabbitMqShelves {
     pub(crate) fn new(shared: Arc<Shared>, taken: Arc<TakenNumbers>) -> Self {
-        let (read_effects, refused) = (Arc::default(), Arc::default());
-        Self { shared, taken, reports: None, lease: None, read_effects, refused }
+        let owners = Owners::new(shared.plan.names.clone(), shared.options.shelves_shared_with.clone());
+        let owners = Arc::new(owners);
+        let (open_scans, read_effects, refused) = (OpenScans::default(), Arc::default(), Arc::default());
+        Self { shared, taken, reports: None, lease: None, owners, open_scans, read_effects, refused }
     }
 
     async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
@@ -92,8 +102,10 @@ impl RabbitMqShelves {
         if let ReadEffect::Counts(limit) = read_effect {
             return Err(error::looks_are_counted(&queue, limit));
         }
+        let open = self.open_scans.open();
         let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
-        Ok(ShelfScan::new(channel, queue, shelf, Arc::clone(&self.taken), read_effect))
+        let (taken, owners) = (Arc::clone(&self.taken), Arc::clone(&self.owners));
+        Ok(ShelfScan::new(channel, queue, shelf, taken, owners, read_effect, open))
     }
 
     /// Returns what reading does to the messages of a queue; asks the broker once about one that another program named.
@@ -220,7 +232,17 @@ impl Shelves for RabbitMqShelves {
 
     async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?;
-        self.shared.copies.store(&Route::queue(queue), for_good(&message), Form::Copy, Caller::Other).await
+        self.shared.copies.store(&Route::queue(queue), for_good(&message), Form::OnShelf, Caller::Other).await
+    }
+
+    fn as_restored(&self, message: &Message) -> Message {
+        let stored = self.as_stored(&for_good(message));
+        // What cannot be stored at all is refused by the broker's rules, with its reason.
+        stored.unwrap_or_else(|_| message.clone())
+    }
+
+    async fn given_back(&self) {
+        self.open_scans.all_ended().await;
     }
 
     /// Asks with a passive declaration. Messages that wait for a retry in delay queues are not counted.

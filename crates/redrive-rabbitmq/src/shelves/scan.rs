@@ -13,9 +13,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::delivery_limit::ReadEffect;
+use super::delivery_limit::{self, ReadEffect};
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, TakenNumbers};
+use super::open_scans::OpenScan;
+use super::owners::Owners;
 use super::window;
 use crate::broker::{Version, deaths, delivery_count};
 use crate::connection::{joined, while_open};
@@ -55,13 +57,16 @@ impl ShelfScan {
         queue: String,
         shelf: Shelf,
         taken: Arc<TakenNumbers>,
+        owners: Arc<Owners>,
         read_effect: ReadEffect,
+        open: OpenScan,
     ) -> Self {
         Self(Some(Scan {
             channel,
             queue,
             shelf,
             taken,
+            owners,
             read_effect,
             numbers: Numbers::default(),
             left: None,
@@ -76,6 +81,7 @@ impl ShelfScan {
             passed: HashSet::new(),
             permit: None,
             began: Instant::now(),
+            _open: open,
         }))
     }
 
@@ -121,6 +127,7 @@ pub(super) struct Scan {
     queue: String,
     shelf: Shelf,
     taken: Arc<TakenNumbers>,
+    owners: Arc<Owners>,
     read_effect: ReadEffect,
     numbers: Numbers,
     /// Number of those messages that are not requested yet; the first answer tells it. (A passive declaration is late for a quorum
@@ -145,6 +152,8 @@ pub(super) struct Scan {
     /// Released when everything is back.
     pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) began: Instant,
+    /// Dropped when everything is back.
+    _open: OpenScan,
 }
 
 impl Scan {
@@ -155,16 +164,10 @@ impl Scan {
         }
         let Some(delivery) = self.ahead.pop_front() else { return Ok(None) };
         let (mut message, left_out) = convert::message(&delivery.properties, delivery.data);
-        if let ReadEffect::SafeBelow(limit) = self.read_effect
-            && delivery_count::returns(message.headers()) >= limit
-        {
-            self.held.push(delivery.delivery_tag);
-            return Err(error::dies_with_the_process(&self.queue, limit));
-        }
         // Each look raises them: they are the queue's, and not part of the entry.
         message.headers_mut().retain(|name, _| !delivery_count::HEADERS.contains(&name));
         let name = self.numbers.next(&self.taken, self.shelf, Fingerprint::of(&message));
-        let shelved = deaths::shelved(name.handle(self.shelf), message);
+        let shelved = self.owners.mark(deaths::shelved(name.handle(self.shelf), message));
         self.in_hand = Some(delivery.delivery_tag);
         Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole: left_out.is_none() }))
     }
@@ -238,7 +241,16 @@ impl Scan {
         self.window_ends.push(last.delivery_tag);
         self.moves = self.read_effect == ReadEffect::MovesToTheEnd || came_back_to_a_quorum_queue(last);
         self.largest_body = taken.iter().map(|found| found.data.len()).fold(self.largest_body, usize::max);
+        let counts = taken.iter().map(delivery_count::returns_of);
+        let highest = counts.max().unwrap_or(0);
         self.ahead.extend(taken);
+        if let ReadEffect::SafeBelow(limit) = self.read_effect
+            && highest >= delivery_limit::refused_from(limit)
+        {
+            // Only this window is held, and only for a moment.
+            self.left = Some(0);
+            return Err(error::dies_with_the_process(&self.queue, limit, highest));
+        }
         Ok(())
     }
 

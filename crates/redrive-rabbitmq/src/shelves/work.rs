@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
-    EntryHandle, EntryOutcome, EntryResult, Message, ReportRequest, Selection, Shelf, ShelfReport, Shelved,
-    TransportError, TransportErrorKind, edited, redriven,
+    EntryHandle, EntryOutcome, EntryResult, Message, Owner, ReportRequest, Selection, Shelf, ShelfReport,
+    Shelved, TransportError, TransportErrorKind, edited, header_names, redriven,
 };
-use tracing::{info, warn};
+use tracing::info;
 
 use super::RabbitMqShelves;
 use super::fingerprint::Fingerprint;
@@ -52,7 +52,8 @@ impl RabbitMqShelves {
             stopped => report.stopped = stopped.err(),
         }
         report.complete(shelf, which);
-        info!(%shelf, queue = self.shared.queue(), done = report.done(), of = report.entries.len(), "worked through a shelf");
+        let (queue, left_out) = (self.shared.queue(), report.left_out);
+        info!(%shelf, queue, done = report.done(), of = report.entries.len(), left_out, "worked through a shelf");
         Ok(worked)
     }
 
@@ -139,6 +140,7 @@ impl RabbitMqShelves {
         {
             fail_point(FailPoint::Taken);
             if !which.includes(&found.shelved) {
+                worked.report.left_out += u64::from(which.leaves_out(&found.shelved));
                 scan.keep(&found);
                 continue;
             }
@@ -182,8 +184,8 @@ impl RabbitMqShelves {
         action: &Action,
         found: &Found,
     ) -> Result<Option<Fingerprint>, TransportError> {
-        let message = &found.shelved.message;
-        let names = &self.shared.plan.names;
+        let (message, names) = (&found.shelved.message, &self.shared.plan.names);
+        found.shelved.check_owner(self.shared.queue())?;
         let (queue, copy) = match action {
             Action::Remove => return Ok(None),
             _ if !found.whole => return Err(error::read_in_part()),
@@ -192,24 +194,34 @@ impl RabbitMqShelves {
                 let copy = self.redriven(&edited(message, changed.clone()), &found.shelved);
                 (self.way_back(&found.shelved), copy)
             }
-            Action::Park => (&*names.parking, for_good(message)),
-            Action::Replace(changed) => (names.shelf(shelf)?, for_good(&edited(message, changed.clone()))),
+            Action::Park => (&*names.parking, kept(message, &found.shelved)),
+            Action::Replace(changed) => {
+                (names.shelf(shelf)?, kept(&edited(message, changed.clone()), &found.shelved))
+            }
+        };
+        let form = match action {
+            Action::Park | Action::Replace(_) => Form::OnShelf,
+            _ => Form::Copy,
         };
         let stays = match action {
             Action::Replace(_) => Some(self.fingerprint_as_stored(&copy)?),
             _ => None,
         };
-        self.shared.copies.store(&Route::queue(queue), copy, Form::Copy, Caller::Other).await?;
+        self.shared.copies.store(&Route::queue(queue), copy, form, Caller::Other).await?;
         Ok(stays)
     }
 
-    /// Returns the fingerprint of a copy as it will be read from its queue.
     fn fingerprint_as_stored(&self, copy: &Message) -> Result<Fingerprint, TransportError> {
+        self.as_stored(copy).map(|read| Fingerprint::of(&read))
+    }
+
+    /// Returns a copy as it will be read from the queue of its shelf.
+    pub(super) fn as_stored(&self, copy: &Message) -> Result<Message, TransportError> {
         let user = self.shared.connections.publishing()?.user();
-        let copy = convert::for_publishing(copy.clone(), &user);
-        let properties = convert::properties(&copy, Form::Copy)?;
+        let copy = convert::for_publishing(copy.clone(), &user, Form::OnShelf);
+        let properties = convert::properties(&copy, Form::OnShelf)?;
         let (read, _) = convert::message(&properties, copy.body().to_vec());
-        Ok(Fingerprint::of(&read))
+        Ok(read)
     }
 
     /// Applies the action to one entry.
@@ -241,25 +253,12 @@ impl RabbitMqShelves {
     }
 
     /// Returns the queue whose consumer failed: this one, or one of those that share the shelves.
-    fn way_back(&self, shelved: &Shelved) -> &str {
-        let (own, named) = (self.shared.queue(), shelved.history.source_queue.as_deref());
-        let chosen = chosen(own, &self.shared.options.shelves_shared_with, named);
-        if let Some(named) = named.filter(|named| *named != chosen) {
-            let id = shelved.message.id();
-            warn!(
-                queue = own,
-                named,
-                id,
-                "a message names a queue that does not share this shelf: it is redriven to this one"
-            );
+    fn way_back<'a>(&'a self, entry: &'a Shelved) -> &'a str {
+        match &entry.failed_in {
+            Some(queue) if entry.owner == Owner::Listed => queue,
+            _ => self.shared.queue(),
         }
-        chosen
     }
-}
-
-/// Any publisher can write the header, so it only selects among the queues that the operator named.
-fn chosen<'a>(own: &'a str, shared_with: &'a [String], named: Option<&str>) -> &'a str {
-    shared_with.iter().find(|queue| Some(queue.as_str()) == named).map_or(own, String::as_str)
 }
 
 /// Returns a copy that does not expire in its queue.
@@ -269,20 +268,13 @@ pub(super) fn for_good(message: &Message) -> Message {
     copy
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_header_chooses_among_the_queues_that_were_named() {
-        let shared = ["bills".to_owned(), "mails".to_owned()];
-        for (named, expected) in [
-            (None, "orders"),
-            (Some("orders"), "orders"),
-            (Some("mails"), "mails"),
-            (Some("wages"), "orders"),
-        ] {
-            assert_eq!(chosen("orders", &shared, named), expected);
-        }
+/// Returns a copy that stays on a shelf, and tells its owner wherever it is.
+fn kept(message: &Message, entry: &Shelved) -> Message {
+    let mut copy = for_good(message);
+    if let (Owner::Listed, Some(queue)) = (entry.owner, &entry.failed_in)
+        && entry.history.source_queue.as_ref() != Some(queue)
+    {
+        copy.headers_mut().insert(header_names::SOURCE_QUEUE, &**queue);
     }
+    copy
 }

@@ -10,7 +10,10 @@ use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
 use lapin::{BasicProperties, Channel, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
-use redrive_core::{Count, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind};
+use redrive_core::{
+    Count, Message, Owner, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
+    header_names,
+};
 use redrive_rabbitmq::{DeadLetterExchange, DeadLetters, DeathHistory, QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::{Started, eventually, found};
 
@@ -19,6 +22,8 @@ crate::tests!(
     dead_letters_go_through_a_named_exchange,
     a_dead_letter_target_that_is_missing_is_named,
     a_plain_set_up_is_taken_over_as_it_is,
+    a_shelf_of_several_queues_gives_each_its_own,
+    what_is_restored_or_parked_tells_of_its_deaths,
 );
 
 async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
@@ -310,4 +315,87 @@ mod policy {
             super::dead_letters_by_policy(super::Version::V4_3).await;
         }
     }
+}
+
+/// A message dies in `queue`, and goes to the shelf of the scene.
+async fn dies_in(scene: &Scene, queue: &str, properties: BasicProperties) {
+    let (dead_letters, nowhere) = (text(&scene.dead_letters()), text(""));
+    let arguments = [("x-dead-letter-exchange", nowhere), ("x-dead-letter-routing-key", dead_letters)];
+    scene.declare_raw(queue, &arguments).await;
+    scene.publish_raw(queue, b"body", properties.with_message_id(queue.into())).await;
+    let got = scene.raw.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await.expect("got");
+    let tag = got.expect("a message").delivery.delivery_tag;
+    let reject = BasicRejectOptions { requeue: false };
+    scene.raw.basic_reject(tag, reject).await.expect("rejected");
+}
+
+async fn has_dead_letters(shelves: &impl Shelves, count: u64) {
+    let counted = async || shelves.count(Shelf::DeadLetter).await.expect("counted") == count;
+    eventually("all are on the shelf", counted).await;
+}
+
+/// What the broker wrote on its dead letters tells where each failed, whatever a header says.
+async fn a_shelf_of_several_queues_gives_each_its_own(scene: Scene) {
+    let [partner, stranger] = ["partner", "stranger"].map(|name| format!("{}.{name}", scene.queue));
+    let options = with_short_wait(&scene).shelves_shared_with([&partner]);
+    let transport = started(options, &scene, &needs(&[100], 10)).await;
+    let named = Message::new("body").with_id("own").with_header(header_names::SOURCE_QUEUE, &*stranger);
+    publish(&transport, named).await;
+    let received = next(&transport).await;
+    settle(&transport, received.receipt, Settlement::NativeDeadLetter).await;
+    for queue in [&partner, &stranger] {
+        dies_in(&scene, queue, BasicProperties::default()).await;
+    }
+    let shelves = transport.shelves();
+    has_dead_letters(&shelves, 3).await;
+    let report = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven");
+    assert_eq!((report.done(), report.left_out), (2, 1), "{report:?}");
+    let own = next(&transport).await;
+    assert_eq!(own.delivery.id(), "own");
+    complete(&transport, own.receipt).await;
+    let got = scene.raw.basic_get(partner.as_str().into(), BasicGetOptions { no_ack: true }).await;
+    assert!(got.expect("got").is_some(), "it shares the shelf");
+    for report in
+        [shelves.park(&Selection::All).await, shelves.discard(Shelf::DeadLetter, &Selection::All).await]
+    {
+        let report = report.expect("it begins");
+        assert_eq!((report.entries.len(), report.left_out), (0, 1));
+    }
+    let page = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed");
+    let [left] = &page.entries[..] else { panic!("{page:?}") };
+    assert_eq!((left.owner, left.failed_in.as_deref()), (Owner::Other, Some(&*stranger)));
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100), partner, stranger], &[]).await;
+}
+
+/// A discarded dead letter of the broker is restored header for header; parked, it still tells how it died. A redrive tells nothing of it.
+async fn what_is_restored_or_parked_tells_of_its_deaths(scene: Scene) {
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    publish(&transport, message("a")).await;
+    let received = next(&transport).await;
+    settle(&transport, received.receipt, Settlement::NativeDeadLetter).await;
+    let shelves = transport.shelves();
+    has_dead_letters(&shelves, 1).await;
+    let only = async |shelf| {
+        let page = shelves.browse(shelf, None, 10).await.expect("browsed");
+        <[_; 1]>::try_from(page.entries).expect("one entry").into_iter().next().expect("one entry")
+    };
+    let before = only(Shelf::DeadLetter).await;
+    assert_eq!(before.broker_reason.as_deref(), Some("rejected"));
+    let handle = before.handle.clone().into();
+    shelves.discard(Shelf::DeadLetter, &handle).await.expect("discarded").into_result().expect("discarded");
+    shelves.restore(Shelf::DeadLetter, before.message.clone()).await.expect("restored");
+    has_dead_letters(&shelves, 1).await;
+    let restored = only(Shelf::DeadLetter).await;
+    assert_eq!(restored.message, before.message);
+    assert_eq!((restored.shelved_at, &restored.failed_in), (before.shelved_at, &Some(scene.queue.clone())));
+    shelves.park(&Selection::All).await.expect("parked").into_result().expect("parked");
+    assert_eq!(only(Shelf::Parking).await.broker_reason.as_deref(), Some("rejected"));
+    let parked = shelves.redrive(Shelf::Parking, &Selection::All).await.expect("redriven");
+    parked.into_result().expect("redriven");
+    let again = next(&transport).await;
+    assert!(again.delivery.message().headers().iter().all(|(name, _)| !name.contains("death")));
+    complete(&transport, again.receipt).await;
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }

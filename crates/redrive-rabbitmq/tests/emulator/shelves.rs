@@ -4,8 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::common::{
-    Scene, address, complete, message, needs, next, publish, redriven, settle, started, text, tidy_up,
-    with_short_wait,
+    Scene, address, message, needs, next, publish, settle, started, text, tidy_up, with_short_wait,
 };
 use futures::FutureExt as _;
 use lapin::BasicProperties;
@@ -13,7 +12,7 @@ use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::Proxy;
 use redrive_core::{
-    EntryOutcome, Message, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
+    EntryOutcome, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
     TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{DeathHistory, QueueType, RabbitMq, Topology};
@@ -30,6 +29,7 @@ crate::tests!(
     what_another_client_held_is_found_by_a_later_step,
     a_shelf_with_a_low_delivery_limit_is_not_read,
     a_large_shelf_keeps_its_order,
+    a_look_that_is_dropped_gives_back_before_its_process_ends,
     a_broker_that_answers_slowly_is_read_to_its_end,
 );
 
@@ -154,24 +154,24 @@ async fn no_header_names_the_queue_of_a_redrive(scene: Scene) {
     let transport = started(options, &scene, &needs(&[100], 10)).await;
     for queue in [&victim, &partner] {
         scene.declare_raw(queue, &[]).await;
-        let named = Message::new("body").with_id(&**queue).with_header(header_names::SOURCE_QUEUE, &**queue);
-        publish(&transport, named).await;
-        let received = next(&transport).await;
-        settle(&transport, received.receipt, Settlement::NativeDeadLetter).await;
+        let mut headers = FieldTable::default();
+        headers.insert(header_names::SOURCE_QUEUE.into(), text(queue));
+        let named = BasicProperties::default().with_message_id(queue.as_str().into()).with_headers(headers);
+        scene.publish_raw(&scene.dead_letters(), b"body", named).await;
     }
     let shelves = transport.shelves();
     eventually("both are on the shelf", async || {
         shelves.count(Shelf::DeadLetter).await.expect("counted") == 2
     })
     .await;
-    assert_eq!(redriven(&shelves).await, 2);
-    let again = next(&transport).await;
-    assert_eq!(again.delivery.id(), victim);
-    complete(&transport, again.receipt).await;
+    let report = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven");
+    assert_eq!((report.done(), report.left_out), (1, 1));
     let get = BasicGetOptions { no_ack: true };
     let to_partner = scene.raw.basic_get(partner.as_str().into(), get).await.expect("there is the queue");
     assert!(to_partner.is_some(), "it shares the shelf");
     assert!(scene.raw.basic_get(victim.as_str().into(), get).await.expect("there is the queue").is_none());
+    assert_eq!(ids(&transport, Shelf::DeadLetter).await, [&*victim]);
+    assert_eq!(shelves.work_queue().await.expect("known").depth, Some(0));
     transport.close().await;
     tidy_up(&scene, &[scene.rung(100), victim, partner], &[]).await;
 }
@@ -289,16 +289,67 @@ async fn a_shelf_with_a_low_delivery_limit_is_not_read(scene: Scene) {
         }
     }
     if scene.queue_type == QueueType::Quorum && !counts_looks {
-        for _ in 0..LIMIT {
+        for _ in 0..LIMIT - 1 {
             let got = scene.raw.basic_get(foreign.clone().into(), BasicGetOptions::default()).await;
             let tag = got.expect("an answer").expect("it is there").delivery.delivery_tag;
             scene.raw.basic_reject(tag, BasicRejectOptions { requeue: true }).await.expect("rejected");
             eventually("it is back", async || count().await == 1).await;
         }
-        let refused = browse(false).await.expect_err("one more and it is gone");
-        assert!(refused.to_string().contains("reached the delivery limit of 5"), "{refused}");
+        let refused = browse(false).await.expect_err("two more and it is gone");
+        assert!(
+            refused.to_string().contains("given back 4 times") && refused.to_string().contains("after 5"),
+            "{refused}"
+        );
         eventually("it is back", async || count().await == 1).await;
         assert_eq!(browse(true).await.expect("accepted").entries.len(), 1);
+    }
+    scene.delete(&foreign).await;
+}
+
+/// As when Ctrl-C ends a command in the middle of a look: what is given back in time is not counted, and stays in its place.
+async fn a_look_that_is_dropped_gives_back_before_its_process_ends(scene: Scene) {
+    let foreign = format!("{}-failed", scene.queue);
+    let mut arguments = Vec::new();
+    if scene.queue_type == QueueType::Quorum {
+        arguments.push(("x-queue-type", text("quorum")));
+    }
+    scene.declare_raw(&foreign, &arguments).await;
+    const ENTRIES: usize = 40;
+    for entry in 0..ENTRIES {
+        let named = BasicProperties::default().with_message_id(entry.to_string().into());
+        scene.publish_raw(&foreign, b"body", named).await;
+    }
+    let options = || scene.options().dead_letter_queue(&foreign).topology(Topology::Nothing);
+    let looking = options().connect(&scene.url).await.expect("connected");
+    let shelves = looking.shelves();
+    eventually("all are there", async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 40)
+        .await;
+    let seen = Notify::new();
+    let mut each = |_| {
+        seen.notify_one();
+        ControlFlow::Continue(())
+    };
+    tokio::select! {
+        biased;
+        () = seen.notified() => {}
+        _ = shelves.scan(Shelf::DeadLetter, &mut each) => panic!("it takes several windows"),
+    }
+    shelves.given_back().await;
+    // The process ends: the broker takes back what its connections hold, and counts that.
+    drop(shelves);
+    looking.close().await;
+    let again = options().connect(&scene.url).await.expect("connected");
+    let page = again.shelves().browse(Shelf::DeadLetter, None, ENTRIES).await.expect("browsed");
+    let ids: Vec<_> = page.entries.iter().filter_map(|entry| entry.message.id()).collect();
+    assert_eq!(ids, (0..ENTRIES).map(|entry| entry.to_string()).collect::<Vec<_>>());
+    again.close().await;
+    let head = scene.raw.basic_get(foreign.as_str().into(), BasicGetOptions { no_ack: true }).await;
+    let head = head.expect("an answer").expect("it is there").delivery;
+    let headers = head.properties.headers().clone().unwrap_or_default();
+    // 3.10 counts every look.
+    if !headers.inner().contains_key("x-delivery-count") || headers.inner().contains_key("x-acquired-count") {
+        let counted = headers.inner().get("x-delivery-count").cloned();
+        assert!(matches!(counted, None | Some(AMQPValue::LongLongInt(0))), "{counted:?}");
     }
     scene.delete(&foreign).await;
 }

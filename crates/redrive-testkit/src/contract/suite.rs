@@ -30,6 +30,7 @@ macro_rules! __with_clauses {
             shelve_keeps_the_whole_message
             a_shelf_keeps_the_order
             native_dead_letter_reaches_the_dead_letter_shelf
+            what_another_program_puts_back_begins_afresh
             release_gives_back
             release_counts_as_declared
             release_costs_no_attempt
@@ -133,6 +134,7 @@ macro_rules! __with_clauses {
             a_handle_means_the_same_to_another_operator
             a_handle_of_an_entry_that_is_gone_is_not_found
             a_report_names_every_entry
+            what_failed_in_another_queue_is_left_out
             what_is_refused_stays_and_is_reported
             browsing_many_times_changes_nothing
             pages_show_every_entry_once

@@ -53,7 +53,7 @@ pub(super) fn of(queue: &str, viewed: &ViewEntry) -> serde_json::Result<String> 
         kind: history.error_type.as_deref(),
         attempt: history.attempt.or_highest(),
         redrives: history.redrives.or_highest(),
-        source: history.source_queue.as_deref(),
+        source: entry.failed_in.as_deref(),
         shelved_at: rfc3339(viewed.time()),
         headers: headers.collect::<serde_json::Result<_>>()?,
         properties: properties.collect::<serde_json::Result<_>>()?,

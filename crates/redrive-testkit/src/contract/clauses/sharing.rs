@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use redrive_core::{Settlement, Shelf};
+use redrive_core::{EntryOutcome, Message, Owner, Selection, Settlement, Shelf, header_names};
 use tokio::time::timeout;
 
+use super::operating::{browse, ids, with_shelves};
 use crate::contract::case::{ARRIVAL, Case};
 use crate::contract::harness::Harness;
 use crate::contract::planning::{LONG, SHORT, needs, retry, shelve};
@@ -93,4 +94,54 @@ fn ids_with(rests: &[usize], count: usize) -> Vec<String> {
         (0..count).filter(|n| rests.contains(&(n % 5))).map(|n| format!("m{n}")).collect();
     ids.sort();
     ids
+}
+
+/// An entry that failed in a queue which does not share the shelf is shown, and no action takes it, by whatever it is selected.
+pub async fn what_failed_in_another_queue_is_left_out<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    case.publish_ids(&["a", "b"]).await;
+    for id in ["a", "b"] {
+        let received = case.next_is(&transport, id).await;
+        let mut settlement = shelve(&*transport, &received.delivery, Shelf::DeadLetter);
+        if let (Settlement::Shelve { copy, .. }, "a") = (&mut settlement, id) {
+            copy.headers_mut().insert(header_names::SOURCE_QUEUE, "of-somebody-else");
+        }
+        case.settle(&transport, received.receipt, settlement).await;
+    }
+    case.on_shelf(Shelf::DeadLetter, 2).await;
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let other = entries.iter().find(|entry| entry.message.id() == Some("a")).expect("it is shown");
+    if other.owner == Owner::This {
+        return case.does_not_apply("nobody can share the shelf");
+    }
+    assert_eq!((other.owner, other.failed_in.as_deref()), (Owner::Other, Some("of-somebody-else")));
+    let word = Selection::Reason("RetryableError".into());
+    for which in [&Selection::All, &word] {
+        let report = shelves.park(which).await.unwrap_or_else(|error| panic!("parking fails: {error}"));
+        assert_eq!((report.done(), report.left_out), (u64::from(*which == Selection::All), 1));
+        assert!(report.into_result().is_ok(), "it is no failure");
+        let report = shelves.redrive(Shelf::DeadLetter, which).await.expect("it begins");
+        assert_eq!((report.entries.len(), report.left_out), (0, 1));
+        let report = shelves.discard(Shelf::DeadLetter, which).await.expect("it begins");
+        assert_eq!((report.entries.len(), report.left_out), (0, 1));
+    }
+    let handle = Selection::from(other.handle.clone());
+    for report in [
+        shelves.redrive(Shelf::DeadLetter, &handle).await,
+        shelves.park(&handle).await,
+        shelves.discard(Shelf::DeadLetter, &handle).await,
+    ] {
+        let EntryOutcome::Failed(error) = report.expect("it begins").entries.remove(0).outcome else {
+            panic!("it belongs to another consumer")
+        };
+        assert!(error.to_string().contains("`of-somebody-else`"), "{error}");
+    }
+    shelves.replace(&other.handle, Message::new("edited")).await.expect_err("it belongs to another consumer");
+    shelves
+        .redrive_as(&other.handle, Message::new("edited"))
+        .await
+        .expect_err("it belongs to another consumer");
+    assert_eq!(ids(&*shelves, Shelf::DeadLetter).await, ["a"]);
+    assert_eq!(ids(&*shelves, Shelf::Parking).await, ["b"]);
+    case.nothing_is_left(&transport).await;
 }

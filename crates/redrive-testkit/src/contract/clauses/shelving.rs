@@ -1,10 +1,10 @@
 //! Moving messages to shelves.
 
-use redrive_core::{Settlement, Shelf, Transport};
+use redrive_core::{Reason, Settlement, Shelf, Transport};
 
 use crate::contract::case::Case;
 use crate::contract::harness::Harness;
-use crate::contract::planning::shelve;
+use crate::contract::planning::{SHORT, copied, retry, shelve};
 use crate::contract::samples;
 
 /// A message moved to the dead-letter shelf is there, and only there.
@@ -81,4 +81,30 @@ pub async fn native_dead_letter_reaches_the_dead_letter_shelf<H: Harness>(case: 
     let shelved = case.on_shelf(Shelf::DeadLetter, 1).await;
     samples::assert_same(&shelved[0], received.delivery.message());
     case.nothing_is_left(&transport).await;
+}
+
+/// A message that was on a shelf, and that another program puts into the work queue with redrive's headers on it, is a first attempt; its
+/// retry is the second.
+pub async fn what_another_program_puts_back_begins_afresh<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_ids(&["a"]).await;
+    for _ in 0..2 {
+        let received = case.next(&transport).await;
+        let settlement = retry(&*transport, &received.delivery, copied(&*transport));
+        case.settle(&transport, received.receipt, settlement).await;
+    }
+    let third = case.next(&transport).await;
+    assert_eq!((third.delivery.attempt(), third.delivery.put_back()), (3, None));
+    let settlement = shelve(&*transport, &third.delivery, Shelf::DeadLetter);
+    case.settle(&transport, third.receipt, settlement).await;
+    let shelved = case.on_shelf(Shelf::DeadLetter, 1).await.remove(0);
+    case.publish(shelved).await;
+    let back = case.next(&transport).await;
+    assert_eq!((back.delivery.attempt(), back.delivery.broker_delivery_count()), (1, 1));
+    assert_eq!(back.delivery.put_back(), Some(&Reason::RetryableError));
+    let settlement = retry(&*transport, &back.delivery, SHORT);
+    assert!(settlement.stores_copy(), "the broker would hold the counts of before: {settlement:?}");
+    case.settle(&transport, back.receipt, settlement).await;
+    let second = case.complete_next(&transport).await;
+    assert_eq!((second.attempt(), second.put_back()), (2, None));
 }
