@@ -217,7 +217,7 @@ fn limited(time_to_live: Duration) -> Option<Duration> {
 
 fn read_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    duration::parse(&text).ok_or_else(|| {
+    duration::parse(text.trim()).ok_or_else(|| {
         de::Error::custom(format!("'{text}' is no ISO 8601 duration such as PT30S, PT1M or P14D"))
     })
 }
