@@ -80,7 +80,7 @@ pub use operate::{
     Shelved, Shelves, WorkQueue, edited,
 };
 #[cfg(feature = "config")]
-pub use options::{ConsumerOptions, OptionsError, ShelfQueues};
+pub use options::{ConnectionString, ConsumerOptions, OptionsError, ShelfQueues};
 pub use publisher::{Outgoing, Publish, Publisher};
 pub use readiness::{NamedLayer, NamedService};
 pub use redact::redact;

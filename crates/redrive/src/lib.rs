@@ -87,7 +87,7 @@ pub use redrive_core::{
     secs,
 };
 #[cfg(feature = "config")]
-pub use redrive_core::{ConsumerOptions, OptionsError, ShelfQueues};
+pub use redrive_core::{ConnectionString, ConsumerOptions, OptionsError, ShelfQueues};
 #[cfg(feature = "json")]
 pub use redrive_core::{Json, JsonCodec};
 #[cfg(feature = "tower")]

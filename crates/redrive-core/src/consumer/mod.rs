@@ -293,7 +293,7 @@ impl<T: Transport, L> Consumer<T, L> {
         self.with_layer(NamedLayer::new(layer))
     }
 
-    fn with_layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
+    pub(crate) fn with_layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
         Consumer { transport: self.transport, layer: Stack::new(layer, self.layer), settings: self.settings }
     }
 

@@ -62,6 +62,11 @@ impl RateLimit {
         self
     }
 
+    /// Limits nothing.
+    pub(crate) fn unlimited() -> Self {
+        Self::new(1, Duration::ZERO)
+    }
+
     fn with<R>(&self, change: impl FnOnce(&mut Spacing) -> R) -> R {
         change(&mut self.spacing.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,25 +1,31 @@
 //! The options of a consumer as a section of a configuration, with the key names that other clients use.
 
 mod error;
+mod existing;
+mod preset;
 mod retry;
 mod section;
 mod shelf_queues;
 mod values;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use tower_layer::Stack;
 
 pub use error::OptionsError;
+pub use existing::ConnectionString;
 pub use shelf_queues::ShelfQueues;
 
+use self::existing::{ReceiveMode, check_receive_mode, queue_name};
+use self::preset::{Preset, Rate, Throttled};
 use self::retry::Retry;
 use self::section::section;
-use self::values::{Count, Flag, Wait};
-use crate::classify::ByPattern;
+use self::values::{Count, Flag, OneOf, Wait};
+use crate::classify::{ByPattern, ErrorClass};
 use crate::consumer::{Consumer, DEFAULT_CONCURRENCY};
-use crate::layers::DeadLetterBackoff;
+use crate::layers::{DeadLetterBackoff, Expired, RateLimit};
 use crate::service::StageLayer;
 use crate::transport::Transport;
 
@@ -35,9 +41,23 @@ use crate::transport::Transport;
 /// | `AutoComplete` | nothing: `false` is the only value | `false` |
 /// | `Retry` | the retry policy: `Policy`, `Base`, `Factor`, `Step`, `Cap`, `Deadline`, `Jitter`, or `Waits` | `Exponential`, from 50 ms to 1 min |
 /// | `PermanentPatterns` | the words of [`ByPattern`] | none |
+/// | `PoisonAfter` | [`DeadLetterBackoff::poison_after`] | 10, less where the broker's own limit is lower |
+/// | `ParkAfterRedrives` | [`DeadLetterBackoff::park_after_redrives`] | 3 |
+/// | `ParkExhausted` | [`DeadLetterBackoff::park_exhausted`] | `false` |
+/// | `Expired` | [`DeadLetterBackoff::expired`]: `DeadLetter`, `Discard`, `RetryAnyway` | `DeadLetter` |
+/// | `Panics` | [`DeadLetterBackoff::panics`]: `Transient`, `Permanent` | `Transient` |
+/// | `Throttled` | [`DeadLetterBackoff::throttled`]: `Retry` and `MaxDeliveryCount` of its own | as other errors |
+/// | `RateLimit` | [`RateLimit`] inside the preset: `Messages`, `Per`, `Burst` | none |
+/// | `Grace` | [`Consumer::grace`] | 30 s |
+/// | `LongestHandling` | [`Consumer::longest_handling`] | none |
+/// | `HeaderBudget` | [`Consumer::header_budget`] | 4096 |
+/// | `Remember` | [`Consumer::remember`] | 10 000 |
+/// | `Ledger` | [`Consumer::ledger`] | none |
+/// | `QueueName`, `ConnectionString` | nothing: they are there for connecting the transport | none |
+/// | `ReceiveMode` | nothing: `PeekLock` is the only value | `PeekLock` |
 ///
 /// Names are read in any case, with or without `_` and `-`: `MaxWaitTime`, `max_wait_time`, `MAX_WAIT_TIME`. Times are seconds as a
-/// number, or a text such as `30s`. Numbers may be text, as in environment variables. An unknown key is refused, and so is a
+/// number, or a text such as `30s` or `00:00:30`. Numbers may be text, as in environment variables. An unknown key is refused, and so is a
 /// section that contradicts itself.
 ///
 /// ```
@@ -67,6 +87,22 @@ pub struct ConsumerOptions {
     pub max_wait_time: Option<Duration>,
     /// `GiveUpAfter`: the time without being able to receive after which the consumer ends with an error; `None`: it never does.
     pub give_up_after: Option<Duration>,
+    /// `Grace`: how long handlers may take to finish after a shutdown request.
+    pub grace: Option<Duration>,
+    /// `LongestHandling`: how long handling one delivery takes at most.
+    pub longest_handling: Option<Duration>,
+    /// `HeaderBudget`: how many bytes redrive's own headers may take.
+    pub header_budget: Option<usize>,
+    /// `Remember`: how many settled deliveries are remembered.
+    pub remember: Option<usize>,
+    /// `Ledger`: the file of the ledger.
+    pub ledger: Option<PathBuf>,
+    /// `RateLimit`: how many messages are handled in a period.
+    pub rate_limit: Option<RateLimit>,
+    /// `QueueName`, for the transport.
+    pub queue_name: Option<String>,
+    /// `ConnectionString`, for the transport.
+    pub connection_string: Option<ConnectionString>,
     /// `Retry`, `MaxDeliveryCount` and `PermanentPatterns` as the preset. Settings without a key can be changed here.
     ///
     /// ```
@@ -100,6 +136,21 @@ section! {
         auto_complete: Flag = "AutoComplete",
         retry: Retry = "Retry",
         permanent_patterns: Vec<String> = "PermanentPatterns",
+        poison_after: Count = "PoisonAfter",
+        park_after_redrives: Count = "ParkAfterRedrives",
+        park_exhausted: Flag = "ParkExhausted",
+        expired: OneOf<Expired> = "Expired",
+        panics: OneOf<ErrorClass> = "Panics",
+        throttled: Throttled = "Throttled",
+        rate_limit: Rate = "RateLimit",
+        grace: Wait = "Grace",
+        longest_handling: Wait = "LongestHandling",
+        header_budget: Count = "HeaderBudget",
+        remember: Count = "Remember",
+        ledger: PathBuf = "Ledger",
+        queue_name: String = "QueueName",
+        connection_string: String = "ConnectionString",
+        receive_mode: OneOf<ReceiveMode> = "ReceiveMode",
     }
 }
 
@@ -143,20 +194,32 @@ impl TryFrom<Section> for ConsumerOptions {
         }
         let concurrency = concurrency(section.max_concurrent_calls)?;
         let attempts = section.max_delivery_count.map(|Count(attempts)| attempts);
-        if attempts == Some(0) {
-            return Err(OptionsError::at(
-                "MaxDeliveryCount",
-                "0 attempts would handle no message: it counts the first one too; give 1 for no retry",
-            ));
-        }
+        check_receive_mode(section.receive_mode)?;
         let patterns = patterns(section.permanent_patterns.unwrap_or_default())?;
         let policy = section.retry.unwrap_or_default().policy(attempts)?;
+        let preset = Preset {
+            poison_after: section.poison_after,
+            park_after_redrives: section.park_after_redrives,
+            park_exhausted: section.park_exhausted,
+            expired: section.expired,
+            panics: section.panics,
+            throttled: section.throttled,
+        };
+        let count = |Count(count)| usize::try_from(count).unwrap_or(usize::MAX);
         Ok(Self {
             concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
             prefetch: prefetch(section.prefetch_count, concurrency)?,
             max_wait_time: max_wait_time(section.max_wait_time)?,
             give_up_after: give_up_after(section.give_up_after)?,
-            preset: DeadLetterBackoff::new(policy).classifier(patterns.clone()),
+            grace: section.grace.map(|Wait(grace)| grace),
+            longest_handling: section.longest_handling.map(|Wait(time)| time),
+            header_budget: section.header_budget.map(count),
+            remember: section.remember.map(count),
+            ledger: section.ledger,
+            rate_limit: section.rate_limit.map(Rate::limit).transpose()?,
+            queue_name: queue_name(section.queue_name)?,
+            connection_string: section.connection_string.map(ConnectionString::new),
+            preset: preset.apply(DeadLetterBackoff::new(policy).classifier(patterns.clone()))?,
             patterns,
         })
     }
@@ -219,12 +282,13 @@ fn patterns(patterns: Vec<String>) -> Result<ByPattern, OptionsError> {
 }
 
 impl<T: Transport, L> Consumer<T, L> {
-    /// Applies options from a configuration: concurrency, prefetch, the longest wait, when to give up, and the preset, which goes inside the existing
-    /// layers as with [`with_dead_letter_backoff`](Self::with_dead_letter_backoff). A setting that is called later wins.
+    /// Applies options from a configuration. The preset goes inside the existing layers as with
+    /// [`with_dead_letter_backoff`](Self::with_dead_letter_backoff), and the rate limit inside the preset. A setting that is called later
+    /// wins.
     pub fn configured(
         self,
         options: ConsumerOptions,
-    ) -> Consumer<T, Stack<StageLayer<DeadLetterBackoff>, L>> {
+    ) -> Consumer<T, Stack<RateLimit, Stack<StageLayer<DeadLetterBackoff>, L>>> {
         let mut consumer = self.concurrency(options.concurrency);
         if let Some(deliveries) = options.prefetch {
             consumer = consumer.prefetch(deliveries);
@@ -235,7 +299,25 @@ impl<T: Transport, L> Consumer<T, L> {
         if let Some(time) = options.give_up_after {
             consumer = consumer.give_up_after(time);
         }
-        consumer.with_dead_letter_backoff(options.preset)
+        if let Some(grace) = options.grace {
+            consumer = consumer.grace(grace);
+        }
+        if let Some(time) = options.longest_handling {
+            consumer = consumer.longest_handling(time);
+        }
+        if let Some(bytes) = options.header_budget {
+            consumer = consumer.header_budget(bytes);
+        }
+        if let Some(deliveries) = options.remember {
+            consumer = consumer.remember(deliveries);
+        }
+        if let Some(path) = options.ledger {
+            consumer = consumer.ledger(path);
+        }
+        // A limit that limits nothing reserves nothing.
+        consumer.settings.reserves |= options.rate_limit.is_some();
+        let rate_limit = options.rate_limit.unwrap_or_else(RateLimit::unlimited);
+        consumer.with_dead_letter_backoff(options.preset).with_layer(rate_limit)
     }
 }
 

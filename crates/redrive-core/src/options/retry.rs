@@ -64,6 +64,12 @@ macro_rules! limited {
 impl Retry {
     /// Returns the policy with this total number of attempts.
     pub(super) fn policy(self, attempts: Option<u32>) -> Result<Box<dyn RetryPolicy>, OptionsError> {
+        if attempts == Some(0) {
+            return Err(OptionsError::at(
+                "MaxDeliveryCount",
+                "0 attempts would handle no message: it counts the first one too; give 1 for no retry",
+            ));
+        }
         if self.waits.is_some() {
             return self.schedule(attempts);
         }

@@ -40,6 +40,86 @@ fn a_section_by_the_known_names_is_taken() {
 }
 
 #[test]
+fn an_existing_section_is_read_as_it_is() {
+    let secret =
+        "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0";
+    let options = read(json!({
+        "ConnectionString": secret, "QueueName": "shop/orders", "ReceiveMode": "PeekLock", "AutoComplete": false,
+        "MaxWaitTime": "00:00:05", "Retry": { "Base": "00:00:01.5", "Cap": "1.02:03:04" },
+    }))
+    .unwrap();
+    assert_eq!(options.queue_name.as_deref(), Some("shop/orders"));
+    assert_eq!(options.connection_string.as_ref().map(ConnectionString::expose), Some(secret));
+    assert!(!format!("{options:?}").contains("c2VjcmV0"), "a secret is not shown");
+    assert_eq!(options.max_wait_time, Some(secs(5)));
+    assert_eq!(options.preset.needs().waits.first(), Some(&millis(1500)));
+
+    let (path, reason) = refused(json!({ "ReceiveMode": "receive_and_delete" }));
+    assert!(path == "ReceiveMode" && reason.contains("would lose it"), "{path}: {reason}");
+    assert_eq!(refused(json!({ "ReceiveMode": "Peek" })).0, "ReceiveMode");
+    assert_eq!(refused(json!({ "QueueName": " " })).0, "QueueName");
+}
+
+#[test]
+fn times_of_dotnet_are_read() {
+    let wait = |text: &str| read(json!({ "Grace": text })).map(|options| options.grace);
+    for (text, time) in [
+        ("00:00:05", secs(5)),
+        ("1.02:03:04", secs(86_400 + 2 * 3600 + 3 * 60 + 4)),
+        ("00:00:00.0500000", millis(50)),
+        ("01:30", secs(5400)),
+        ("23:59:59", secs(86_399)),
+    ] {
+        assert_eq!(wait(text), Ok(Some(time)), "{text}");
+    }
+    for text in [
+        "24:00:00",
+        "00:60:00",
+        "00:00:60",
+        "-00:00:05",
+        "1.:00:05",
+        "00:00:05.",
+        ":00:05",
+        "00:00:05:00",
+        "99999999.00:00:00",
+    ] {
+        assert_eq!(wait(text).unwrap_err().path, "Grace", "{text}");
+    }
+}
+
+#[test]
+fn all_of_the_preset_has_keys() {
+    let options = read(json!({
+        "PoisonAfter": 4, "ParkAfterRedrives": "2", "ParkExhausted": true, "Expired": "discard", "Panics": "Permanent",
+        "Throttled": { "MaxDeliveryCount": 20, "Retry": { "Policy": "Fixed", "Base": "90s" } },
+        "RateLimit": { "Messages": 100, "Per": 1, "Burst": 10 },
+        "Grace": 60, "LongestHandling": "5m", "HeaderBudget": 2048, "Remember": 0, "Ledger": "/var/lib/shop/orders.ledger",
+    }))
+    .unwrap();
+    let text = format!("{:?}", options.preset);
+    for part in ["allowed: 4", "redrives: 2", "exhausted: true", "expired: Discard", "panics: Permanent"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let needs = options.preset.needs();
+    assert!(needs.waits.contains(&secs(90)), "{needs:?}");
+    assert!(options.rate_limit.is_some());
+    assert_eq!((options.grace, options.longest_handling), (Some(secs(60)), Some(mins(5))));
+    assert_eq!((options.header_budget, options.remember), (Some(2048), Some(0)));
+    for (section, path) in [
+        (json!({ "PoisonAfter": 0 }), "PoisonAfter"),
+        (json!({ "Expired": "never" }), "Expired"),
+        (json!({ "Throttled": { "Retry": { "Base": "10s", "Cap": 1 } } }), "Throttled.Retry.Cap"),
+        (json!({ "Throttled": { "MaxDeliveryCount": 0 } }), "Throttled.MaxDeliveryCount"),
+        (json!({ "RateLimit": { "Per": 1 } }), "RateLimit.Messages"),
+        (json!({ "RateLimit": { "Messages": 5, "Per": 0 } }), "RateLimit.Per"),
+        (json!({ "RateLimit": { "Messages": 5, "Per": 1, "Burst": 0 } }), "RateLimit.Burst"),
+        (json!({ "Rate": 1 }), ""),
+    ] {
+        assert_eq!(refused(section).0, path);
+    }
+}
+
+#[test]
 fn what_a_section_leaves_out_has_the_defaults_of_redrive() {
     for empty in [json!({}), json!({ "Retry": {}, "AutoComplete": "false" })] {
         let options = read(empty).unwrap();

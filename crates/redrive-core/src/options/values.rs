@@ -90,14 +90,39 @@ impl TryFrom<Scalar> for Wait {
         let wait = match &read {
             Scalar::Whole(seconds) => Some(Duration::from_secs(*seconds)),
             Scalar::Number(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
-            Scalar::Text(text) => humantime::parse_duration(text).ok(),
+            Scalar::Text(text) => of_clock(text).or_else(|| humantime::parse_duration(text).ok()),
             Scalar::Flag(_) => None,
         };
         wait.map(Self).ok_or_else(|| {
-            read.is_no("a time: give seconds as a number, or a text such as `30s` or `1m 30s`")
+            read.is_no("a time: give seconds as a number, or a text such as `30s`, `1m 30s` or `00:01:30`")
         })
     }
 }
+
+/// Reads a time as .NET writes it: `[days.]hours:minutes:seconds[.fraction]`.
+fn of_clock(text: &str) -> Option<Duration> {
+    let number = |text: &str, most: u64| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|number| digits && *number <= most)
+    };
+    let (hours, rest) = text.split_once(':')?;
+    let (minutes, seconds) = rest.split_once(':').unwrap_or((rest, "0"));
+    let (days, hours) = hours.split_once('.').unwrap_or(("0", hours));
+    let (seconds, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
+    let whole = [
+        (number(days, MAX_DAYS)?, 86_400),
+        (number(hours, 23)?, 3600),
+        (number(minutes, 59)?, 60),
+        (number(seconds, 59)?, 1),
+    ];
+    let nanos = number(fraction, u64::MAX).filter(|_| fraction.len() <= 9)?;
+    let nanos = nanos * 10_u64.pow(9 - u32::try_from(fraction.len()).ok()?);
+    let seconds = whole.into_iter().map(|(count, length)| count * length).sum();
+    Some(Duration::new(seconds, u32::try_from(nanos).ok()?))
+}
+
+/// The days of .NET's longest time.
+const MAX_DAYS: u64 = 10_675_199;
 
 impl TryFrom<Scalar> for Waits {
     type Error = String;
