@@ -11,6 +11,7 @@ use crate::error::StartError;
 use crate::server::clock::Clock;
 #[cfg(feature = "http")]
 use crate::server::door::Door;
+use crate::server::port::Listen;
 use crate::server::protocol_detect::ProtocolDetect;
 
 /// Configures an emulator. Defaults: RabbitMQ 4.3, the virtual host `/` and the user `guest`, a free port of 127.0.0.1, the machine's
@@ -18,13 +19,14 @@ use crate::server::protocol_detect::ProtocolDetect;
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
-    listen: String,
+    listen: Vec<Listen>,
     #[cfg(feature = "http")]
-    listen_http: Option<String>,
+    listen_http: Vec<Listen>,
     #[cfg(feature = "http")]
     http_names: Vec<String>,
     options: Options,
     virtual_clock: bool,
+    logs_events: bool,
     definitions: Vec<String>,
     state_file: Option<PathBuf>,
     #[cfg(feature = "tls")]
@@ -35,13 +37,14 @@ impl Emulator {
     /// Returns a builder of an emulator.
     pub fn builder() -> Builder {
         Builder {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),
+            listen: Vec::new(),
             #[cfg(feature = "http")]
-            listen_http: None,
+            listen_http: Vec::new(),
             #[cfg(feature = "http")]
             http_names: Vec::new(),
             options: Options::new(Version::default()),
             virtual_clock: false,
+            logs_events: false,
             definitions: Vec::new(),
             state_file: None,
             #[cfg(feature = "tls")]
@@ -51,17 +54,24 @@ impl Emulator {
 }
 
 impl Builder {
-    /// Sets the address: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
+    /// Adds an address for AMQP: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen = address.into();
+        self.listen.push(Listen { address: address.into(), required: true });
         self
     }
 
-    /// Sets an address for HTTP: the management API, and the emulator's own calls. `host:port`; port 0 is any free one. Default: no
+    /// Adds an address for AMQP that is left out where this machine does not have it, such as `[::1]:5672` without IPv6. It is not the
+    /// first one.
+    pub fn listen_if_available(mut self, address: impl Into<String>) -> Self {
+        self.listen.push(Listen { address: address.into(), required: false });
+        self
+    }
+
+    /// Adds an address for HTTP: the management API, and the emulator's own calls. `host:port`; port 0 is any free one. Default: no
     /// HTTP.
     #[cfg(feature = "http")]
     pub fn listen_http(mut self, address: impl Into<String>) -> Self {
-        self.listen_http = Some(address.into());
+        self.listen_http.push(Listen { address: address.into(), required: true });
         self
     }
 
@@ -110,6 +120,13 @@ impl Builder {
         self
     }
 
+    /// Logs (`WARN`) what it drops, and why, and whatever else [`Emulator::take_events`] has that is no dead letter. Default: it does not,
+    /// because a test looks at the events.
+    pub fn log_events(mut self) -> Self {
+        self.logs_events = true;
+        self
+    }
+
     /// Adds definitions as RabbitMQ exports them (JSON). If they name users, there is no user `guest` but the one they name.
     pub fn definitions(mut self, json: impl Into<String>) -> Self {
         self.definitions.push(json.into());
@@ -152,13 +169,19 @@ impl Builder {
             definitions: definitions.map_err(|error| StartError::definitions(error.to_string()))?,
             state_file: self.state_file,
             clock: Arc::new(Clock::new(self.virtual_clock)),
+            logs_events: self.logs_events,
             protocols: Arc::new(protocols),
         };
-        let emulator = Emulator::start(plan, &self.listen).await?;
+        let mut listen = self.listen;
+        if listen.first().is_none_or(|first| !first.required) {
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string();
+            listen.insert(0, Listen { address: any, required: true });
+        }
+        let emulator = Emulator::start(plan, &listen).await?;
         #[cfg(feature = "http")]
         let emulator = {
-            let named = self.listen_http.clone().into_iter().chain(self.http_names);
-            emulator.with_http(self.listen_http.as_deref(), Door::new(named)).await?
+            let named = self.listen_http.iter().map(|listen| listen.address.clone());
+            emulator.with_http(&self.listen_http, Door::new(named.chain(self.http_names))).await?
         };
         Ok(emulator)
     }

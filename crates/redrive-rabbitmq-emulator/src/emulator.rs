@@ -15,7 +15,7 @@ use crate::server::clock::Clock;
 #[cfg(feature = "http")]
 use crate::server::door::Door;
 use crate::server::listener::Listening;
-use crate::server::port::Port;
+use crate::server::port::{Listen, Ports};
 use crate::server::protocol_detect::ProtocolDetect;
 use crate::server::shared_state::SharedState;
 use crate::store::{Journal, Store};
@@ -24,7 +24,7 @@ use crate::store::{Journal, Store};
 #[derive(Debug)]
 pub struct Emulator {
     plan: Plan,
-    port: Port,
+    ports: Ports,
     shared: Mutex<Arc<SharedState>>,
     listening: tokio::sync::Mutex<Option<Listening>>,
     #[cfg(feature = "http")]
@@ -38,6 +38,7 @@ pub(crate) struct Plan {
     pub(crate) definitions: Vec<Definitions>,
     pub(crate) state_file: Option<PathBuf>,
     pub(crate) clock: Arc<Clock>,
+    pub(crate) logs_events: bool,
     pub(crate) protocols: Arc<ProtocolDetect>,
 }
 
@@ -66,19 +67,19 @@ impl Plan {
         }
         let journal =
             opened.map(|(store, _)| Journal::start(store).map_err(StartError::thread)).transpose()?;
-        Ok(Arc::new(SharedState::new(broker, journal, Arc::clone(&self.clock))))
+        let shared = SharedState::new(broker, journal, Arc::clone(&self.clock));
+        Ok(Arc::new(shared.logging_events(self.logs_events)))
     }
 }
 
 impl Emulator {
-    pub(crate) async fn start(plan: Plan, listen: &str) -> Result<Self, StartError> {
+    pub(crate) async fn start(plan: Plan, listen: &[Listen]) -> Result<Self, StartError> {
         let shared = plan.shared()?;
-        let (port, listener) =
-            Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
-        let listening = Listening::start(listener, &plan.protocols, &shared, plan.options.max_message_size);
+        let (ports, listeners) = Ports::take(listen).await.map_err(StartError::listen)?;
+        let listening = Listening::start(listeners, &plan.protocols, &shared, plan.options.max_message_size);
         Ok(Self {
             plan,
-            port,
+            ports,
             shared: Mutex::new(shared),
             listening: tokio::sync::Mutex::new(Some(listening)),
             #[cfg(feature = "http")]
@@ -87,20 +88,32 @@ impl Emulator {
     }
 
     #[cfg(feature = "http")]
-    pub(crate) async fn with_http(self, listen: Option<&str>, door: Door) -> Result<Self, StartError> {
+    pub(crate) async fn with_http(self, listen: &[Listen], door: Door) -> Result<Self, StartError> {
         let http = crate::server::http::HttpServer::start(listen, door, &self.shared()).await?;
         Ok(Self { http, ..self })
     }
 
-    /// Returns the address for AMQP.
+    /// Returns the first address for AMQP.
     pub fn address(&self) -> SocketAddr {
-        self.port.address()
+        // `Builder::start` requires the first one.
+        self.addresses().first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Returns the address for HTTP, if enabled.
+    /// Returns all addresses for AMQP.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.addresses()
+    }
+
+    /// Returns the first address for HTTP, if enabled.
     #[cfg(feature = "http")]
     pub fn http_address(&self) -> Option<SocketAddr> {
-        self.http.address()
+        self.http_addresses().first().copied()
+    }
+
+    /// Returns all addresses for HTTP; empty if it is not enabled.
+    #[cfg(feature = "http")]
+    pub fn http_addresses(&self) -> Vec<SocketAddr> {
+        self.http.addresses()
     }
 
     /// Returns a URL for clients: user `guest`, virtual host `/`.
@@ -111,7 +124,7 @@ impl Emulator {
     /// Returns the URL of the management API with user `guest`; `None` without HTTP.
     #[cfg(feature = "http")]
     pub fn management_url(&self) -> Option<String> {
-        self.http.address().map(|address| format!("http://guest:guest@{}", reachable(address)))
+        self.http_address().map(|address| format!("http://guest:guest@{}", reachable(address)))
     }
 
     /// Returns the emulator's current time.
@@ -202,10 +215,9 @@ impl Emulator {
         self.crash().await;
         let mut listening = self.listening.lock().await;
         let shared = self.plan.shared()?;
-        let address = self.address();
-        let listener = self.port.listen().await.map_err(|source| StartError::listen(&address, source))?;
+        let listeners = self.ports.listen().await.map_err(StartError::listen)?;
         let max_body = self.plan.options.max_message_size;
-        *listening = Some(Listening::start(listener, &self.plan.protocols, &shared, max_body));
+        *listening = Some(Listening::start(listeners, &self.plan.protocols, &shared, max_body));
         #[cfg(feature = "http")]
         self.http.restart(&shared).await?;
         *self.lock_shared() = shared;

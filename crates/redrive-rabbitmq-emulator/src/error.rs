@@ -1,4 +1,3 @@
-use std::fmt::Display;
 use std::io;
 
 use thiserror::Error;
@@ -26,8 +25,8 @@ enum Reason {
 }
 
 impl StartError {
-    pub(crate) fn listen(address: &dyn Display, source: io::Error) -> Self {
-        Self(Reason::Listen { address: address.to_string(), source })
+    pub(crate) fn listen((address, source): (String, io::Error)) -> Self {
+        Self(Reason::Listen { address, source })
     }
 
     pub(crate) fn definitions(what: String) -> Self {

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use redrive_rabbitmq_emulator::{Emulator, Version};
+use redrive_rabbitmq_emulator::{Builder, Emulator, Version};
 
 /// A RabbitMQ for tests, laptops and one-machine services.
 #[derive(Debug, Parser)]
 #[command(disable_version_flag = true)]
 struct Arguments {
-    /// Address to listen on; port 0 is any free port.
-    #[arg(long, default_value = "127.0.0.1:5672", value_name = "HOST:PORT")]
-    listen: String,
-    /// Address for HTTP: the management API and the emulator's own calls; port 0 is any free port. Default: no HTTP.
+    /// Address to listen on; port 0 is any free port. Repeatable. Default: 127.0.0.1:5672, and [::1]:5672 where there is IPv6.
     #[arg(long, value_name = "HOST:PORT")]
-    listen_http: Option<String>,
+    listen: Vec<String>,
+    /// Address for HTTP: the management API and the emulator's own calls; port 0 is any free port. Repeatable. Default: no HTTP.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen_http: Vec<String>,
     /// A name by which HTTP clients address it, such as that of its container. Repeatable. Addresses and `localhost` always do.
     #[arg(long, value_name = "NAME", requires = "listen_http")]
     http_name: Vec<String>,
@@ -31,7 +31,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Switches dead-lettering off as a whole: dead-letter exchanges are ignored, and rejected messages discarded.
-    #[arg(long)]
+    #[arg(long, env = "REDRIVE_RABBITMQ_EMULATOR_NO_DEAD_LETTERING", value_parser = clap::builder::BoolishValueParser::new())]
     no_dead_lettering: bool,
     /// `manual`: the clock stands, and moves only by `POST /emulator/advance?millis=NUMBER` (needs --listen-http).
     #[arg(long, value_name = "real|manual", default_value = "real", value_parser = ["real", "manual"])]
@@ -55,30 +55,40 @@ async fn main() -> anyhow::Result<()> {
     let told_to_end = told_to_end().context("cannot wait for a signal")?;
     // The parent process waits for this line: flush it, because stdout may be a pipe.
     let mut out = std::io::stdout();
-    if let Some(address) = emulator.http_address() {
+    for address in emulator.http_addresses() {
         writeln!(out, "listening for HTTP on {address}")?;
     }
-    writeln!(out, "listening on {}", emulator.address())?;
+    for address in emulator.addresses() {
+        writeln!(out, "listening on {address}")?;
+    }
     out.flush()?;
     told_to_end.await;
     emulator.stop().await;
     Ok(())
 }
 
+/// Adds the addresses for AMQP. Many clients try both of `localhost`'s.
+fn listen(builder: Builder, addresses: Vec<String>) -> Builder {
+    if addresses.is_empty() {
+        return builder.listen("127.0.0.1:5672").listen_if_available("[::1]:5672");
+    }
+    addresses.into_iter().fold(builder, Builder::listen)
+}
+
 async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
     let manual = arguments.time == "manual";
-    if manual && arguments.listen_http.is_none() {
+    if manual && arguments.listen_http.is_empty() {
         bail!("with --time manual the clock moves only by HTTP: give --listen-http HOST:PORT");
     }
     let timeout = (arguments.consumer_timeout > 0).then(|| Duration::from_millis(arguments.consumer_timeout));
-    let mut builder = Emulator::builder()
-        .listen(arguments.listen)
+    let mut builder = listen(Emulator::builder(), arguments.listen)
         .version(arguments.behaves_like)
-        .consumer_timeout(timeout);
+        .consumer_timeout(timeout)
+        .log_events();
     if manual {
         builder = builder.virtual_clock();
     }
-    if let Some(address) = arguments.listen_http {
+    for address in arguments.listen_http {
         builder = builder.listen_http(address);
     }
     for name in arguments.http_name {

@@ -12,6 +12,7 @@ use crate::server::clock::Clock;
 #[cfg(any(feature = "http", feature = "websockets"))]
 use crate::server::door::Door;
 use crate::server::keys::Keys;
+use crate::server::port::Listen;
 use crate::server::protocol_detect::ProtocolDetect;
 
 /// Configures an emulator. Defaults: no entities, every token is accepted, a free port of 127.0.0.1, the machine's clock.
@@ -19,9 +20,9 @@ use crate::server::protocol_detect::ProtocolDetect;
 #[must_use]
 pub struct Builder {
     namespace: Namespace,
-    listen: String,
+    listen: Vec<Listen>,
     #[cfg(feature = "http")]
-    listen_http: Option<String>,
+    listen_http: Vec<Listen>,
     #[cfg(any(feature = "http", feature = "websockets"))]
     http_names: Vec<String>,
     keys: Vec<(String, String)>,
@@ -46,9 +47,9 @@ impl Builder {
     fn new() -> Self {
         Self {
             namespace: Namespace::default(),
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),
+            listen: Vec::new(),
             #[cfg(feature = "http")]
-            listen_http: None,
+            listen_http: Vec::new(),
             #[cfg(any(feature = "http", feature = "websockets"))]
             http_names: Vec::new(),
             keys: Vec::new(),
@@ -82,16 +83,23 @@ impl Builder {
         self
     }
 
-    /// Sets the address for AMQP: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
+    /// Adds an address for AMQP: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen = address.into();
+        self.listen.push(Listen { address: address.into(), required: true });
         self
     }
 
-    /// Sets an address for HTTP: the run-time REST API on the same entities. `host:port`; port 0 is any free one. Default: no HTTP.
+    /// Adds an address for AMQP that is left out where this machine does not have it, such as `[::1]:5672` without IPv6. It is not the
+    /// first one.
+    pub fn listen_if_available(mut self, address: impl Into<String>) -> Self {
+        self.listen.push(Listen { address: address.into(), required: false });
+        self
+    }
+
+    /// Adds an address for HTTP: the run-time REST API on the same entities. `host:port`; port 0 is any free one. Default: no HTTP.
     #[cfg(feature = "http")]
     pub fn listen_http(mut self, address: impl Into<String>) -> Self {
-        self.listen_http = Some(address.into());
+        self.listen_http.push(Listen { address: address.into(), required: true });
         self
     }
 
@@ -173,9 +181,14 @@ impl Builder {
             keys: Arc::new(Keys::new(self.keys)),
             faults: Arc::new(Faults::default()),
         };
-        let emulator = Emulator::start(plan, &self.listen).await?;
+        let mut listen = self.listen;
+        if listen.first().is_none_or(|first| !first.required) {
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string();
+            listen.insert(0, Listen { address: any, required: true });
+        }
+        let emulator = Emulator::start(plan, &listen).await?;
         #[cfg(feature = "http")]
-        let emulator = emulator.with_http(self.listen_http.as_deref(), door).await?;
+        let emulator = emulator.with_http(&self.listen_http, door).await?;
         Ok(emulator)
     }
 
@@ -196,9 +209,10 @@ impl Builder {
     /// Returns `None` if tokens are checked: then nobody but who has a key gets anything.
     #[cfg(any(feature = "http", feature = "websockets"))]
     fn door(&self) -> Option<Door> {
-        let names = self.http_names.iter().chain([&self.listen]);
+        let listens = self.listen.iter();
         #[cfg(feature = "http")]
-        let names = names.chain(&self.listen_http);
+        let listens = listens.chain(&self.listen_http);
+        let names = listens.map(|listen| &listen.address).chain(&self.http_names);
         self.keys.is_empty().then(|| Door::new(names.cloned()))
     }
 }

@@ -14,7 +14,7 @@ use crate::server::door::Door;
 use crate::server::keys::Keys;
 use crate::server::listener::Listening;
 use crate::server::mailbox::Detaching;
-use crate::server::port::Port;
+use crate::server::port::{Listen, Ports};
 use crate::server::protocol_detect::ProtocolDetect;
 use crate::server::shared_state::SharedState;
 use crate::store::{Journal, Store};
@@ -23,7 +23,7 @@ use crate::store::{Journal, Store};
 #[derive(Debug)]
 pub struct Emulator {
     plan: Plan,
-    port: Port,
+    ports: Ports,
     shared: Mutex<Arc<SharedState>>,
     listening: tokio::sync::Mutex<Option<Listening>>,
     #[cfg(feature = "http")]
@@ -46,14 +46,13 @@ pub(crate) struct Plan {
 }
 
 impl Emulator {
-    pub(crate) async fn start(plan: Plan, listen: &str) -> Result<Self, StartError> {
+    pub(crate) async fn start(plan: Plan, listen: &[Listen]) -> Result<Self, StartError> {
         let shared = plan.shared()?;
-        let (port, listener) =
-            Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
-        let listening = Listening::start(listener, &plan.protocols, &shared);
+        let (ports, listeners) = Ports::take(listen).await.map_err(StartError::listen)?;
+        let listening = Listening::start(listeners, &plan.protocols, &shared);
         Ok(Self {
             plan,
-            port,
+            ports,
             shared: Mutex::new(shared),
             listening: tokio::sync::Mutex::new(Some(listening)),
             #[cfg(feature = "http")]
@@ -61,9 +60,15 @@ impl Emulator {
         })
     }
 
-    /// Returns the address for AMQP.
+    /// Returns the first address for AMQP.
     pub fn address(&self) -> SocketAddr {
-        self.port.address()
+        // `Builder::start` requires the first one.
+        self.addresses().first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// Returns all addresses for AMQP.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.addresses()
     }
 
     /// Returns the connection string for SDKs.
@@ -80,25 +85,27 @@ impl Emulator {
     }
 
     #[cfg(feature = "http")]
-    pub(crate) async fn with_http(
-        self,
-        listen: Option<&str>,
-        door: Option<Door>,
-    ) -> Result<Self, StartError> {
+    pub(crate) async fn with_http(self, listen: &[Listen], door: Option<Door>) -> Result<Self, StartError> {
         let http = crate::server::http::HttpServer::start(listen, door, &self.shared()).await?;
         Ok(Self { http, ..self })
     }
 
-    /// Returns the address for HTTP, if enabled.
+    /// Returns the first address for HTTP, if enabled.
     #[cfg(feature = "http")]
     pub fn http_address(&self) -> Option<SocketAddr> {
-        self.http.address()
+        self.http_addresses().first().copied()
+    }
+
+    /// Returns all addresses for HTTP; empty if it is not enabled.
+    #[cfg(feature = "http")]
+    pub fn http_addresses(&self) -> Vec<SocketAddr> {
+        self.http.addresses()
     }
 
     /// Returns the connection string for clients of the run-time REST API; `None` without HTTP.
     #[cfg(feature = "http")]
     pub fn http_connection_string(&self) -> Option<String> {
-        self.http.address().map(|address| self.connection_string_for(address.port()))
+        self.http_address().map(|address| self.connection_string_for(address.port()))
     }
 
     /// Returns a view of a queue, a subscription (`topic/Subscriptions/name`) or a dead-letter queue (`orders/$DeadLetterQueue`).
@@ -212,9 +219,8 @@ impl Emulator {
         self.crash().await;
         let mut listening = self.listening.lock().await;
         let shared = self.plan.shared()?;
-        let address = self.address();
-        let listener = self.port.listen().await.map_err(|source| StartError::listen(&address, source))?;
-        *listening = Some(Listening::start(listener, &self.plan.protocols, &shared));
+        let listeners = self.ports.listen().await.map_err(StartError::listen)?;
+        *listening = Some(Listening::start(listeners, &self.plan.protocols, &shared));
         #[cfg(feature = "http")]
         self.http.restart(&shared).await?;
         *self.lock_hub() = shared;

@@ -31,8 +31,8 @@ pub enum StartError {
 }
 
 impl StartError {
-    pub(crate) fn listen(address: &impl ToString, source: io::Error) -> Self {
-        Self::Listen { address: address.to_string(), source }
+    pub(crate) fn listen((address, source): (String, io::Error)) -> Self {
+        Self::Listen { address, source }
     }
 }
 

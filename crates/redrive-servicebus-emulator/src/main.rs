@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Parser;
 use redrive_servicebus_emulator::config::Config;
-use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+use redrive_servicebus_emulator::{Builder, Emulator, Settings, Topic};
 
 /// The limit of Azure.
 const IDLE_LINKS: Duration = Duration::from_secs(600);
@@ -17,13 +17,13 @@ const IDLE_LINKS: Duration = Duration::from_secs(600);
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Address to listen on; port 0 is any free port.
-    #[arg(long, default_value = "127.0.0.1:5672", value_name = "HOST:PORT")]
-    listen: String,
-    /// Address of the run-time REST API; port 0 is any free port. Default: no HTTP.
+    /// Address to listen on; port 0 is any free port. Repeatable. Default: 127.0.0.1:5672, and [::1]:5672 where there is IPv6.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Vec<String>,
+    /// Address of the run-time REST API; port 0 is any free port. Repeatable. Default: no HTTP.
     #[cfg(feature = "http")]
     #[arg(long, value_name = "HOST:PORT")]
-    listen_http: Option<String>,
+    listen_http: Vec<String>,
     /// A name by which clients address it by HTTP and WebSockets, such as that of its container. Repeatable. Addresses and `localhost`
     /// always do; with --key any name does.
     #[arg(long, value_name = "NAME")]
@@ -60,10 +60,12 @@ async fn main() -> anyhow::Result<()> {
     // The parent process waits for this line: flush it, because stdout may be a pipe.
     let mut out = std::io::stdout();
     #[cfg(feature = "http")]
-    if let Some(address) = emulator.http_address() {
+    for address in emulator.http_addresses() {
         writeln!(out, "listening for HTTP on {address}")?;
     }
-    writeln!(out, "listening on {}", emulator.address())?;
+    for address in emulator.addresses() {
+        writeln!(out, "listening on {address}")?;
+    }
     out.flush()?;
     told_to_end.await;
     emulator.stop().await;
@@ -97,18 +99,26 @@ fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
+/// Adds the addresses for AMQP. Many clients try both of `localhost`'s.
+fn listen(builder: Builder, addresses: Vec<String>) -> Builder {
+    if addresses.is_empty() {
+        return builder.listen("127.0.0.1:5672").listen_if_available("[::1]:5672");
+    }
+    addresses.into_iter().fold(builder, Builder::listen)
+}
+
 async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
     if arguments.config.is_none() && arguments.queue.is_empty() && arguments.topic.is_empty() {
         bail!("there is nothing to send to: give --config FILE, --queue NAME or --topic NAME/SUBSCRIPTION");
     }
     // A client may still hold tokens of an earlier run.
     let seed = std::hash::RandomState::new().build_hasher().finish();
-    let mut builder = Emulator::builder().listen(arguments.listen).seed(seed).detach_idle_links(IDLE_LINKS);
+    let mut builder = listen(Emulator::builder(), arguments.listen).seed(seed).detach_idle_links(IDLE_LINKS);
     if let Some(path) = arguments.state {
         builder = builder.state_file(path);
     }
     #[cfg(feature = "http")]
-    if let Some(address) = arguments.listen_http {
+    for address in arguments.listen_http {
         builder = builder.listen_http(address);
     }
     for name in arguments.http_name {

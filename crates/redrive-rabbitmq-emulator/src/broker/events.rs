@@ -70,6 +70,27 @@ pub enum DropReason {
     Purged,
 }
 
+/// Why, as an operator reads it.
+impl std::fmt::Display for DropReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Rejected => "rejected, and its queue has no dead-letter exchange",
+            Self::Expired => "expired, and its queue has no dead-letter exchange",
+            Self::MaxLength => "its queue is full, and has no dead-letter exchange",
+            Self::DeliveryLimit => "delivered too often, and its queue has no dead-letter exchange",
+            Self::NoDeadLetterExchange => "the dead-letter exchange of its queue does not exist",
+            Self::DeadLetterUnroutable => "the dead-letter exchange of its queue routes it nowhere",
+            Self::Cycle => "as a dead letter it would reach a queue again that it died in, without a rejection in between",
+            Self::Endless => "as a dead letter it goes round and round without time passing",
+            Self::DeadLetterRefused => "the target of the dead letter refused it",
+            Self::Unroutable => "published without `mandatory`, and no queue is bound for it",
+            Self::QueueDeleted => "its queue was deleted",
+            Self::QueueExpired => "its queue was unused for the time of `x-expires`",
+            Self::Purged => "its queue was purged",
+        })
+    }
+}
+
 /// Something that no client is told.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -128,11 +149,13 @@ pub enum EventKind {
 pub(crate) struct Events {
     kept: VecDeque<Event>,
     most: usize,
+    /// How many of the latest were not logged.
+    unlogged: usize,
 }
 
 impl Events {
     pub(crate) fn new(most: usize) -> Self {
-        Self { kept: VecDeque::new(), most }
+        Self { kept: VecDeque::new(), most, unlogged: 0 }
     }
 
     /// Builds the event only if events are kept.
@@ -143,7 +166,14 @@ impl Events {
         if self.kept.len() >= self.most {
             self.kept.pop_front();
         }
+        self.unlogged += 1;
         self.kept.push_back(Event { at, vhost: vhost.to_string(), kind: kind() });
+    }
+
+    /// Returns the events since the last call, of those that are kept.
+    pub(crate) fn unlogged(&mut self) -> Vec<Event> {
+        let from = self.kept.len().saturating_sub(std::mem::take(&mut self.unlogged));
+        self.kept.range(from..).cloned().collect()
     }
 
     pub(crate) fn take(&mut self) -> Vec<Event> {

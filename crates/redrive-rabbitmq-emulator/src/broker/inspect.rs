@@ -68,6 +68,10 @@ impl Broker {
             .collect()
     }
 
+    pub(crate) fn unlogged_events(&mut self) -> Vec<Event> {
+        self.events.unlogged()
+    }
+
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         self.events.take()
     }

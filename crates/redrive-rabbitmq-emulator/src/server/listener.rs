@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, sleep};
 
+use super::port::Listeners;
 use super::protocol_detect::ProtocolDetect;
 use super::shared_state::SharedState;
 use super::socket::{Registered, serve};
@@ -33,7 +33,7 @@ impl Drop for Listening {
 
 impl Listening {
     pub(crate) fn start(
-        listener: TcpListener,
+        listeners: Listeners,
         protocols: &Arc<ProtocolDetect>,
         shared: &Arc<SharedState>,
         max_body: u64,
@@ -41,7 +41,7 @@ impl Listening {
         let (stop, stopped) = oneshot::channel();
         let (protocols, state) = (Arc::clone(protocols), Arc::clone(shared));
         Self {
-            accepting: tokio::spawn(accept(listener, protocols, state, stopped, max_body)),
+            accepting: tokio::spawn(accept(listeners, protocols, state, stopped, max_body)),
             time: tokio::spawn(pass_time(Arc::clone(shared))),
             stop,
         }
@@ -64,7 +64,7 @@ impl Listening {
 }
 
 async fn accept(
-    listener: TcpListener,
+    listeners: Listeners,
     protocols: Arc<ProtocolDetect>,
     shared: Arc<SharedState>,
     mut stopped: oneshot::Receiver<()>,
@@ -74,7 +74,7 @@ async fn accept(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listeners.accept() => match accepted {
                 Ok((stream, peer)) => {
                     // Registered before its task begins: if the emulator ends in between, the connection is told.
                     let (id, wake) = shared.connect(peer.to_string());
@@ -90,7 +90,7 @@ async fn accept(
             _ = &mut stopped => break,
         }
     }
-    drop(listener);
+    drop(listeners);
     shared
         .with(|broker, now| broker.close_all("broker forced connection closure with reason 'shutdown'", now));
     while connections.join_next().await.is_some() {}

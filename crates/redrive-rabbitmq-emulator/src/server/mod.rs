@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod decoder;
 #[cfg(feature = "http")]
 pub(crate) mod door;
+mod event_log;
 mod halves;
 #[cfg(feature = "http")]
 pub(crate) mod http;

@@ -1,19 +1,90 @@
-//! A port that stays reserved across crashes and stops, so that no other program gets it in between.
+//! Ports that stay reserved across crashes and stops, so that no other program gets them in between.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::time::{Instant, sleep};
 
 /// Time limit for the sockets of the previous start to free the port.
 const PORT_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The address on which the emulator listens while it runs.
+/// An address to listen on: `host:port`; port 0 is any free one.
+#[derive(Debug, Clone)]
+pub(crate) struct Listen {
+    pub(crate) address: String,
+    /// False: it is left out where this machine has no such address.
+    pub(crate) required: bool,
+}
+
+/// The addresses on which the emulator listens while it runs.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct Ports(Vec<Port>);
+
+/// Listens on all of them.
+#[derive(Debug)]
+pub(crate) struct Listeners(Vec<TcpListener>);
+
+impl Ports {
+    /// Reserves the ports, and listens on them.
+    ///
+    /// # Errors
+    /// The address that cannot be listened on, and why.
+    pub(crate) async fn take(wanted: &[Listen]) -> Result<(Self, Listeners), (String, io::Error)> {
+        let mut ports = Vec::new();
+        let mut listeners = Vec::new();
+        for Listen { address, required } in wanted {
+            match Port::take(address).await {
+                Ok((port, listener)) => {
+                    ports.push(port);
+                    listeners.push(listener);
+                }
+                // A port that another program has would leave half of the clients to that program.
+                Err(error) if !required && error.kind() != io::ErrorKind::AddrInUse => {
+                    tracing::info!(address, %error, "this machine has no such address: not listening there");
+                }
+                Err(error) => return Err((address.clone(), error)),
+            }
+        }
+        Ok((Self(ports), Listeners(listeners)))
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.iter().map(Port::address).collect()
+    }
+
+    /// Listens again after the last listeners were dropped.
+    ///
+    /// # Errors
+    /// The address that cannot be listened on, and why.
+    pub(crate) async fn listen(&self) -> Result<Listeners, (String, io::Error)> {
+        let mut listeners = Vec::new();
+        for port in &self.0 {
+            let listener = port.listen().await;
+            listeners.push(listener.map_err(|error| (port.address().to_string(), error))?);
+        }
+        Ok(Listeners(listeners))
+    }
+}
+
+impl Listeners {
+    /// Accepts the next connection, on any address. Cancel safe.
+    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let mut polled = |context: &mut std::task::Context<'_>| {
+            let mut accepted = self.0.iter().map(|listener| listener.poll_accept(context));
+            accepted.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        };
+        poll_fn(&mut polled).await
+    }
+}
+
+/// One address.
+#[derive(Debug)]
+struct Port {
     address: SocketAddr,
     /// Bound but never listening: clients are refused while nothing else listens there, and the system does not give the port to
     /// programs that ask for any free one.
@@ -23,7 +94,7 @@ pub(crate) struct Port {
 
 impl Port {
     /// Reserves a port, and listens on it: `host:port`; port 0 is any free one.
-    pub(crate) async fn take(listen: &str) -> io::Result<(Self, TcpListener)> {
+    async fn take(listen: &str) -> io::Result<(Self, TcpListener)> {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "this is no address");
         for address in lookup_host(listen).await? {
             match Self::take_at(address).await {
@@ -34,12 +105,12 @@ impl Port {
         Err(last)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Listens again after the last listener was dropped.
-    pub(crate) async fn listen(&self) -> io::Result<TcpListener> {
+    async fn listen(&self) -> io::Result<TcpListener> {
         let end = Instant::now() + PORT_TIMEOUT;
         loop {
             match TcpListener::bind(self.address).await {
@@ -91,6 +162,25 @@ mod tests {
             let _listener = port.listen().await.unwrap();
             tokio::net::TcpStream::connect(port.address()).await.expect("somebody listens");
         }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_this_machine_has_not_is_left_out_if_it_is_not_required() {
+        let listen = |address: &str, required| Listen { address: address.to_owned(), required };
+        // For documentation: no machine has it.
+        let missing = "192.0.2.1:0";
+        let wanted = [listen("127.0.0.1:0", true), listen(missing, false), listen("127.0.0.1:0", false)];
+        let (ports, listeners) = Ports::take(&wanted).await.unwrap();
+        assert_eq!(ports.addresses().len(), 2);
+        for address in ports.addresses() {
+            let (accepted, connected) =
+                tokio::join!(listeners.accept(), tokio::net::TcpStream::connect(address));
+            assert_eq!(accepted.unwrap().1, connected.unwrap().local_addr().unwrap());
+        }
+        let (address, _) = Ports::take(&[listen(missing, true)]).await.unwrap_err();
+        assert_eq!(address, missing);
+        let used = ports.addresses()[1].to_string();
+        assert!(Ports::take(&[listen(&used, false)]).await.is_err(), "another program has it");
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use tokio::sync::{Notify, watch};
 
 use super::clock::{Clock, TooFar};
+use super::event_log;
 use crate::broker::{Broker, Command, ConnectionId, Timestamp};
 use crate::store::{Journal, Ticket};
 
@@ -17,6 +18,7 @@ pub(crate) struct SharedState {
     pub(crate) clock: Arc<Clock>,
     /// Writes the state file; `None` if there is none.
     journal: Option<Journal>,
+    logs_events: bool,
     /// Notified when the next deadline may have changed.
     pub(crate) deadline_moved: Notify,
     /// A fault: no bytes move while it is true.
@@ -52,9 +54,15 @@ impl SharedState {
             state: Mutex::new(State { broker, tasks: HashMap::new() }),
             clock,
             journal,
+            logs_events: false,
             deadline_moved: Notify::new(),
             frozen: watch::channel(false).0,
         }
+    }
+
+    /// Logs what no client is told.
+    pub(crate) fn logging_events(self, logs_events: bool) -> Self {
+        Self { logs_events, ..self }
     }
 
     /// Registers a client; its task is woken by the `Notify`.
@@ -104,6 +112,12 @@ impl SharedState {
         }
         if state.broker.next_deadline() != deadline {
             self.deadline_moved.notify_one();
+        }
+        if self.logs_events {
+            let events = state.broker.unlogged_events();
+            // Writing a line may take long.
+            drop(state);
+            event_log::log(events);
         }
         answer
     }

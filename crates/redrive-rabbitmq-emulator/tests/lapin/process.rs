@@ -231,6 +231,94 @@ async fn the_clock_cannot_be_moved_to_its_end() {
     assert_eq!(now(&moved) - now(&before), 1000);
 }
 
+const NO_DEAD_LETTERING: &str = "REDRIVE_RABBITMQ_EMULATOR_NO_DEAD_LETTERING";
+
+/// Starts the program, rejects a message whose queue has a dead-letter queue, and one whose queue has none, and returns how many dead
+/// letters there are, and what the program logged.
+async fn reject_two(arguments: &[&str], switch: Option<&str>) -> (u32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator"));
+    command
+        .args(["--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .env_remove("RUST_LOG")
+        .env_remove(NO_DEAD_LETTERING);
+    if let Some(switch) = switch {
+        command.env(NO_DEAD_LETTERING, switch);
+    }
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("a program");
+    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let line = lines.next_line().await.expect("output").expect("it says where it listens");
+    let address = line.strip_prefix("listening on ").expect("an address");
+    let connection = connect(&format!("amqp://guest:guest@{address}/%2f")).await;
+    let channel = channel(&connection).await;
+    declare(&channel, DEAD, &[]).await;
+    let to_dead = [("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text(DEAD))];
+    for (queue, arguments) in [("work", &to_dead[..]), ("plain", &[])] {
+        declare(&channel, queue, arguments).await;
+        publish(&channel, queue, "secret body").await.expect("confirmed");
+        let got =
+            channel.basic_get(queue.into(), Default::default()).await.expect("asked").expect("a message");
+        got.delivery.acker.reject(BasicRejectOptions { requeue: false }).await.expect("rejected");
+    }
+    let dead = channel
+        .queue_declare(DEAD.into(), PASSIVE, Default::default())
+        .await
+        .expect("a queue")
+        .message_count();
+    child.start_kill().expect("killed");
+    let mut logged = String::new();
+    child.stderr.take().expect("its log").read_to_string(&mut logged).await.expect("text");
+    (dead, logged)
+}
+
+#[tokio::test]
+async fn the_program_logs_what_it_drops_and_why() {
+    let (dead, logged) = reject_two(&[], None).await;
+    assert_eq!(dead, 1);
+    let dropped: Vec<_> = logged.lines().filter(|line| line.contains("dropped")).collect();
+    assert_eq!(dropped.len(), 1, "{logged}");
+    assert!(dropped[0].contains("rejected, and its queue has no dead-letter exchange"), "{logged}");
+    assert!(dropped[0].contains("plain") && !logged.contains("secret body"), "{logged}");
+}
+
+#[tokio::test]
+async fn dead_lettering_is_switched_off_by_an_option_or_an_environment_variable() {
+    for (arguments, switch, dead) in [
+        (vec!["--no-dead-lettering"], None, 0),
+        (vec![], Some("true"), 0),
+        (vec![], Some("1"), 0),
+        (vec![], Some("false"), 1),
+        (vec![], Some("0"), 1),
+    ] {
+        let (found, logged) = reject_two(&arguments, switch).await;
+        assert_eq!(found, dead, "{arguments:?} {switch:?}");
+        let ignored = "the queue's dead-letter exchange is ignored";
+        assert_eq!(logged.contains(ignored), dead == 0, "{arguments:?} {switch:?}: {logged}");
+    }
+}
+
+#[tokio::test]
+async fn it_listens_on_each_address_that_is_given() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator"));
+    command.args(["--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0", "--listen-http", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("a program");
+    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let mut addresses = Vec::new();
+    while addresses.len() < 2 {
+        let line = lines.next_line().await.expect("output").expect("it says where it listens");
+        addresses.extend(line.strip_prefix("listening on ").map(str::to_owned));
+    }
+    assert!(
+        addresses[0].starts_with("127.0.0.1:") && addresses[1].starts_with("127.0.0.2:"),
+        "{addresses:?}"
+    );
+    for address in &addresses {
+        let connection = connect(&format!("amqp://guest:guest@{address}/%2f")).await;
+        declare(&channel(&connection).await, "work", &[]).await;
+    }
+}
+
 #[tokio::test]
 async fn definitions_come_from_a_file() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, sleep};
 
+use super::port::Listeners;
 use super::protocol_detect::ProtocolDetect;
 use super::shared_state::SharedState;
 use super::socket::serve;
@@ -26,13 +26,13 @@ pub(crate) struct Listening {
 
 impl Listening {
     pub(crate) fn start(
-        listener: TcpListener,
+        listeners: Listeners,
         protocols: &Arc<ProtocolDetect>,
         shared: &Arc<SharedState>,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         Self {
-            accepting: tokio::spawn(accept(listener, Arc::clone(protocols), Arc::clone(shared), stopped)),
+            accepting: tokio::spawn(accept(listeners, Arc::clone(protocols), Arc::clone(shared), stopped)),
             time: tokio::spawn(pass_time(Arc::clone(shared))),
             stop,
         }
@@ -54,7 +54,7 @@ impl Listening {
 }
 
 async fn accept(
-    listener: TcpListener,
+    listeners: Listeners,
     protocols: Arc<ProtocolDetect>,
     shared: Arc<SharedState>,
     mut stopped: oneshot::Receiver<()>,
@@ -63,7 +63,7 @@ async fn accept(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listeners.accept() => match accepted {
                 Ok((stream, _)) => {
                     // Registered before its task begins: if the emulator ends in between, the connection is notified.
                     let mailbox = shared.connect();
@@ -78,7 +78,7 @@ async fn accept(
             _ = &mut stopped => break,
         }
     }
-    drop(listener);
+    drop(listeners);
     shared.post_to_all(|mail| mail.close = true);
     while connections.join_next().await.is_some() {}
 }

@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
@@ -23,7 +23,7 @@ use super::call::{Body, Call, Reply};
 use super::{api, own};
 use crate::error::StartError;
 use crate::server::door::Door;
-use crate::server::port::Port;
+use crate::server::port::{Listen, Listeners, Ports};
 use crate::server::shared_state::SharedState;
 
 /// Accepting fails if there are too many open files; it may work again soon.
@@ -34,7 +34,7 @@ const MAX_BODY: usize = 64 << 20;
 /// The HTTP side of the emulator. Dropping it ends it.
 #[derive(Debug, Default)]
 pub(crate) struct HttpServer {
-    port: Option<Port>,
+    ports: Option<Ports>,
     door: Arc<Door>,
     listening: tokio::sync::Mutex<Option<Listening>>,
 }
@@ -51,21 +51,22 @@ impl Drop for Listening {
 impl HttpServer {
     /// Starts listening at this address, if there is one.
     pub(crate) async fn start(
-        listen: Option<&str>,
+        listen: &[Listen],
         door: Door,
         shared: &Arc<SharedState>,
     ) -> Result<Self, StartError> {
-        let Some(listen) = listen else { return Ok(Self::default()) };
-        let (port, listener) =
-            Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
+        if listen.is_empty() {
+            return Ok(Self::default());
+        }
+        let (ports, listeners) = Ports::take(listen).await.map_err(StartError::listen)?;
         let door = Arc::new(door);
-        let listening = Listening(tokio::spawn(accept(listener, Arc::clone(&door), Arc::clone(shared))));
-        Ok(Self { port: Some(port), door, listening: tokio::sync::Mutex::new(Some(listening)) })
+        let listening = Listening(tokio::spawn(accept(listeners, Arc::clone(&door), Arc::clone(shared))));
+        Ok(Self { ports: Some(ports), door, listening: tokio::sync::Mutex::new(Some(listening)) })
     }
 
-    /// Returns the address.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.port.as_ref().map(Port::address)
+    /// Returns the addresses.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.as_ref().map(Ports::addresses).unwrap_or_default()
     }
 
     /// Ends at once. Nothing listens when this returns.
@@ -78,22 +79,21 @@ impl HttpServer {
 
     /// Listens at the same address again.
     pub(crate) async fn restart(&self, shared: &Arc<SharedState>) -> Result<(), StartError> {
-        if let Some(port) = &self.port {
-            let listener = port.listen().await;
-            let listener = listener.map_err(|source| StartError::listen(&port.address(), source))?;
-            let accepting = accept(listener, Arc::clone(&self.door), Arc::clone(shared));
+        if let Some(ports) = &self.ports {
+            let listeners = ports.listen().await.map_err(StartError::listen)?;
+            let accepting = accept(listeners, Arc::clone(&self.door), Arc::clone(shared));
             *self.listening.lock().await = Some(Listening(tokio::spawn(accepting)));
         }
         Ok(())
     }
 }
 
-async fn accept(listener: TcpListener, door: Arc<Door>, shared: Arc<SharedState>) {
+async fn accept(listeners: Listeners, door: Arc<Door>, shared: Arc<SharedState>) {
     // Dropping this task drops all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listeners.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&door), Arc::clone(&shared)))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
@@ -12,7 +11,7 @@ use tokio::time::sleep;
 use super::connection::{Registered, serve};
 use crate::error::StartError;
 use crate::server::door::Door;
-use crate::server::port::Port;
+use crate::server::port::{Listen, Listeners, Ports};
 use crate::server::shared_state::SharedState;
 
 /// Accepting fails if there are too many open files; it may work again soon.
@@ -21,7 +20,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// The HTTP side of the emulator. Dropping it ends it as `stop` does.
 #[derive(Debug, Default)]
 pub(crate) struct HttpServer {
-    port: Option<Port>,
+    ports: Option<Ports>,
     /// `None`: tokens are checked, and every request is let in.
     door: Arc<Option<Door>>,
     listening: tokio::sync::Mutex<Option<Listening>>,
@@ -36,21 +35,22 @@ struct Listening {
 impl HttpServer {
     /// Starts listening at this address, if there is one.
     pub(crate) async fn start(
-        listen: Option<&str>,
+        listen: &[Listen],
         door: Option<Door>,
         shared: &Arc<SharedState>,
     ) -> Result<Self, StartError> {
-        let Some(listen) = listen else { return Ok(Self::default()) };
-        let (port, listener) =
-            Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
+        if listen.is_empty() {
+            return Ok(Self::default());
+        }
+        let (ports, listeners) = Ports::take(listen).await.map_err(StartError::listen)?;
         let door = Arc::new(door);
-        let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, &door, shared)));
-        Ok(Self { port: Some(port), door, listening })
+        let listening = tokio::sync::Mutex::new(Some(Listening::start(listeners, &door, shared)));
+        Ok(Self { ports: Some(ports), door, listening })
     }
 
-    /// Returns the address.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.port.as_ref().map(Port::address)
+    /// Returns the addresses.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.as_ref().map(Ports::addresses).unwrap_or_default()
     }
 
     /// Ends at once, as a crash does. Nothing listens when this returns.
@@ -71,27 +71,26 @@ impl HttpServer {
 
     /// Listens at the same address again.
     pub(crate) async fn restart(&self, shared: &Arc<SharedState>) -> Result<(), StartError> {
-        if let Some(port) = &self.port {
-            let listener = port.listen().await;
-            let listener = listener.map_err(|source| StartError::listen(&port.address(), source))?;
-            *self.listening.lock().await = Some(Listening::start(listener, &self.door, shared));
+        if let Some(ports) = &self.ports {
+            let listeners = ports.listen().await.map_err(StartError::listen)?;
+            *self.listening.lock().await = Some(Listening::start(listeners, &self.door, shared));
         }
         Ok(())
     }
 }
 
 impl Listening {
-    fn start(listener: TcpListener, door: &Arc<Option<Door>>, shared: &Arc<SharedState>) -> Self {
+    fn start(listeners: Listeners, door: &Arc<Option<Door>>, shared: &Arc<SharedState>) -> Self {
         let (stop, stopped) = oneshot::channel();
         Self {
-            accepting: tokio::spawn(accept(listener, Arc::clone(door), Arc::clone(shared), stopped)),
+            accepting: tokio::spawn(accept(listeners, Arc::clone(door), Arc::clone(shared), stopped)),
             stop,
         }
     }
 }
 
 async fn accept(
-    listener: TcpListener,
+    listeners: Listeners,
     door: Arc<Option<Door>>,
     shared: Arc<SharedState>,
     mut stopped: oneshot::Receiver<()>,
@@ -100,7 +99,7 @@ async fn accept(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listeners.accept() => match accepted {
                 // Registered before its task begins: if the emulator ends in between, the connection is notified.
                 Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&door), Registered::new(&shared)))),
                 Err(error) => {
@@ -112,7 +111,7 @@ async fn accept(
             _ = &mut stopped => break,
         }
     }
-    drop(listener);
+    drop(listeners);
     shared.post_to_all(|mail| mail.close = true);
     while connections.join_next().await.is_some() {}
 }
