@@ -131,3 +131,25 @@ async fn tls_is_on_the_same_port() {
     declare(&channel, "work", &[]).await;
     connect(&emulator.url()).await.close(200, "done".into()).await.expect("plain TCP is open too");
 }
+
+#[tokio::test]
+async fn with_dead_lettering_switched_off_a_rejected_message_is_gone() {
+    let emulator = Emulator::builder().no_dead_lettering().start().await.expect("an emulator");
+    let connection = connect(&emulator.url()).await;
+    let channel = channel(&connection).await;
+    declare(&channel, "dead", &[]).await;
+    let to_dead = [("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("dead"))];
+    declare(&channel, "work", &to_dead).await;
+    publish(&channel, "work", "x").await.expect("confirmed");
+    let got = channel.basic_get("work".into(), Default::default()).await.expect("asked").expect("a message");
+    let rejected = lapin::options::BasicRejectOptions { requeue: false };
+    got.delivery.acker.reject(rejected).await.expect("rejected");
+    // A round trip: the rejection has arrived.
+    let none = channel.basic_get("work".into(), Default::default()).await.expect("asked");
+    assert!(none.is_none());
+    assert_eq!(emulator.default_vhost().unwrap().counts("dead").unwrap().ready, 0);
+    let ignored = |event: &redrive_rabbitmq_emulator::Event| {
+        matches!(event.kind, EventKind::DeadLetteringIgnored { .. })
+    };
+    assert!(emulator.take_events().iter().any(ignored));
+}
