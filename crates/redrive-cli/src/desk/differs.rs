@@ -61,7 +61,7 @@ mod tests {
         let mut restored = Message::new("x").with_header("kept", 1_i64).with_header("redrive-user-id", "ada");
         restored.properties_mut().persistent = Some(true);
         let parts = parts_that_differ(&original, &restored);
-        assert_eq!(parts, ["user_id", "header CC", "header redrive-user-id"]);
+        assert_eq!(parts, ["user-id", "header CC", "header redrive-user-id"]);
         assert!(parts_that_differ(&original, &original.clone()).is_empty());
     }
 }

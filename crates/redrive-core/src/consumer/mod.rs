@@ -58,6 +58,8 @@ use self::observe::Observers;
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition};
 use crate::handler::{Handler, HandlerService};
+#[cfg(feature = "config")]
+use crate::layers::RateLimit;
 use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff};
 use crate::needs::Needs;
 use crate::readiness::NamedLayer;
@@ -293,7 +295,14 @@ impl<T: Transport, L> Consumer<T, L> {
         self.with_layer(NamedLayer::new(layer))
     }
 
-    pub(crate) fn with_layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
+    /// Adds a rate limit, inside the existing layers; `None`: one that limits nothing, and reserves nothing.
+    #[cfg(feature = "config")]
+    pub(crate) fn rate_limited(mut self, limit: Option<RateLimit>) -> Consumer<T, Stack<RateLimit, L>> {
+        self.settings.reserves |= limit.is_some();
+        self.with_layer(limit.unwrap_or_else(RateLimit::unlimited))
+    }
+
+    fn with_layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
         Consumer { transport: self.transport, layer: Stack::new(layer, self.layer), settings: self.settings }
     }
 

@@ -63,6 +63,7 @@ impl RateLimit {
     }
 
     /// Limits nothing.
+    #[cfg(feature = "config")]
     pub(crate) fn unlimited() -> Self {
         Self::new(1, Duration::ZERO)
     }

@@ -314,10 +314,7 @@ impl<T: Transport, L> Consumer<T, L> {
         if let Some(path) = options.ledger {
             consumer = consumer.ledger(path);
         }
-        // A limit that limits nothing reserves nothing.
-        consumer.settings.reserves |= options.rate_limit.is_some();
-        let rate_limit = options.rate_limit.unwrap_or_else(RateLimit::unlimited);
-        consumer.with_dead_letter_backoff(options.preset).with_layer(rate_limit)
+        consumer.with_dead_letter_backoff(options.preset).rate_limited(options.rate_limit)
     }
 }
 
