@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context as _;
 
 use crate::output::printable;
+use crate::secret::may_hold_secret;
 
 /// How a command ended. `check` has the codes of Nagios instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,13 +176,22 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
 
 /// Prints an error, and returns its exit code. A check that cannot be made is unknown.
 pub(crate) fn exit_code(error: &anyhow::Error, nagios: bool) -> ExitCode {
-    let text = chain(error);
+    let text = without_addresses(chain(error), std::env::args_os().skip(1));
     if nagios {
         println!("UNKNOWN - {}", printable(&text).replace('\n', " "));
         return Exit::Check(3).into();
     }
     eprintln!("error: {}", printable(&text));
     if error.is::<UsageError>() { Exit::Usage.into() } else { Exit::Failed.into() }
+}
+
+/// Replaces arguments that may hold a password: one that stands at the place of a name or a file is repeated by who looked for it.
+fn without_addresses(text: String, arguments: impl Iterator<Item = std::ffi::OsString>) -> String {
+    let addresses = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    addresses.filter(|argument| may_hold_secret(argument)).fold(text, |text, argument| {
+        let value = argument.split_once('=').filter(|(name, _)| name.starts_with("--"));
+        text.replace(value.map_or(&*argument, |(_, value)| value), "(an address that is not shown)")
+    })
 }
 
 /// Returns the texts of an error and its sources. Many errors repeat their source: nothing is said twice.
@@ -207,6 +217,17 @@ mod tests {
         assert!(is_hang_up_ignored("Name:\tredrive\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
         assert!(!is_hang_up_ignored("SigIgn:\t0000000000001000\n"));
         assert!(!is_hang_up_ignored("") && !is_hang_up_ignored("SigIgn:\tx\n"));
+    }
+
+    #[test]
+    fn an_address_at_the_place_of_a_name_is_not_repeated() {
+        let arguments =
+            ["shelves", "amqp://ops:hunter2@host", "--state=sb://a;SharedAccessKey=hunter2", "a:b@c"];
+        let text = "no queue `amqp://ops:hunter2@host`, no folder sb://a;SharedAccessKey=hunter2, no a:b@c";
+        assert_eq!(
+            without_addresses(text.into(), arguments.into_iter().map(Into::into)),
+            "no queue `(an address that is not shown)`, no folder (an address that is not shown), no a:b@c"
+        );
     }
 
     #[test]

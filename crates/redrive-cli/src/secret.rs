@@ -34,6 +34,13 @@ impl Secret {
     }
 }
 
+/// For arguments.
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
@@ -50,6 +57,7 @@ impl SecretSource {
         let text = match self {
             Self::File(path) => std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read the secret from the file {}", path.display()))?,
+            Self::Env(name) if !is_variable(name) => bail!("cannot read the secret from {self}"),
             Self::Env(name) => std::env::var(name)
                 .with_context(|| format!("cannot read the secret from the environment variable {name}"))?,
             Self::Command(command) => output(command)?,
@@ -66,10 +74,30 @@ impl fmt::Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Env(name) if !is_variable(name) => f.write_str(
+                "an environment variable: what was given is no name of one (it is not shown, because it may be the secret itself)",
+            ),
             Self::Env(name) => write!(f, "environment variable {name}"),
             Self::Command(command) => write!(f, "command `{command}`"),
         }
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+/// Returns true for a text that has the form of an address with a secret in it, wherever it was given.
+pub(crate) fn may_hold_secret(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    lower.contains("sharedaccess") || (lower.contains("://") && lower.contains(['@', '?']))
+}
+
+/// Returns true for the same, and for an address without its scheme.
+pub(crate) fn may_be_address(text: &str) -> bool {
+    text.contains("://")
+        || may_hold_secret(text)
+        || text.split_once(':').is_some_and(|(_, rest)| rest.contains('@'))
 }
 
 fn output(command: &str) -> Result<String> {
@@ -101,5 +129,7 @@ mod tests {
         let error = SecretSource::Command("echo hunter2; exit 3".into()).read().unwrap_err().to_string();
         assert!(error.ends_with("ended with exit status: 3") && !error.contains("hunter2\n"), "{error}");
         assert!(SecretSource::File("/does/not/exist".into()).read().is_err());
+        let error = SecretSource::Env("Endpoint=sb://x;SharedAccessKey=hunter2".into()).read().unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }

@@ -62,16 +62,17 @@ impl fmt::Display for Entity {
     }
 }
 
-/// Reads the name of a queue, or the path of a subscription.
+/// Reads the name of a queue, or the path of a subscription: `TOPIC/Subscriptions/NAME`, in any case. Names of queues and topics
+/// may contain slashes; those of subscriptions cannot.
 impl From<&str> for Entity {
     fn from(path: &str) -> Self {
-        let mut parts = path.trim_matches('/').splitn(3, '/');
+        let path = path.trim_matches('/');
+        let mut parts = path.rsplitn(3, '/');
         match (parts.next(), parts.next(), parts.next()) {
-            (Some(topic), Some(word), Some(name)) if word.eq_ignore_ascii_case("subscriptions") => {
+            (Some(name), Some(word), Some(topic)) if word.eq_ignore_ascii_case("subscriptions") => {
                 Self::subscription(topic, name)
             }
-            // The name of a queue may contain slashes.
-            _ => Self::queue(path.trim_matches('/')),
+            _ => Self::queue(path),
         }
     }
 }
@@ -91,6 +92,7 @@ mod tests {
         assert_eq!(Entity::from("orders"), Entity::queue("orders"));
         assert_eq!(Entity::from("shop/orders"), Entity::queue("shop/orders"));
         assert_eq!(Entity::from("orders/subscriptions/billing"), Entity::subscription("orders", "billing"));
+        assert_eq!(Entity::from("/shop/a/SUBSCRIPTIONS/b"), Entity::subscription("shop/a", "b"));
         let subscription = Entity::subscription("orders", "billing");
         assert_eq!(Entity::from(subscription.path()), subscription);
     }

@@ -1,12 +1,17 @@
 //! `redrive apply`: does what a plan says, and nothing else.
 
-use std::io::IsTerminal as _;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufReader, IsTerminal as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use redrive::EntryHandle;
 use redrive::ops::{
-    Activity, FinishedRun, PauseReason, Plan, PlanAction, RunProgress, RunReport, StopReason, require_reason,
+    Activity, EntryState, ExportLines, ExportedEntry, FinishedRun, PauseReason, Plan, PlanAction,
+    RunProgress, RunReport, StopReason, require_reason,
 };
 
 use super::{ask, plan};
@@ -15,6 +20,7 @@ use crate::desk::outcome::{advice, is_complete, resume_command};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{EndSignals, Exit, usage};
 use crate::interrupt::INTERRUPTED;
+use crate::look::shelves::is_missing;
 use crate::output::{note, print, print_json, printable};
 
 const ENDING: &str = "ending after this step";
@@ -54,7 +60,60 @@ pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace:
     let finished = watched(begun).await?;
     let exit = finish(global, &finished)?;
     say_undo(desk, &saved.plan, &finished);
+    say_if_shelf_is_gone(&state, desk, &saved.plan, &finished).await?;
     Ok(exit)
+}
+
+/// Says where the messages are that had no turn, if the broker has lost the shelf with them.
+///
+/// # Errors
+///
+/// If their originals cannot be read, or written to a file of their own.
+pub(super) async fn say_if_shelf_is_gone(
+    state: &State,
+    desk: &Desk,
+    plan: &Plan,
+    finished: &FinishedRun,
+) -> Result<()> {
+    let shelf = plan.shelf();
+    if finished.report.left == 0 || !matches!(finished.stopped, Some(StopReason::Broker(_))) {
+        return Ok(());
+    }
+    // Another answer, or none, tells nothing about them.
+    let counted = tokio::time::timeout(SHELF_ANSWERS_WITHIN, desk.shelves.count(shelf)).await;
+    if !counted.is_ok_and(|counted| counted.is_err_and(|error| is_missing(&error))) {
+        return Ok(());
+    }
+    let replay = state.journals()?.read(&finished.id)?;
+    let had_no_turn = |handle: &EntryHandle| {
+        replay.states.get(handle).is_none_or(|state| *state == EntryState::NotTried)
+            && !replay.open.contains(handle)
+    };
+    let handles = plan.entries().iter().map(|entry| entry.handle.clone());
+    let left = handles.filter(had_no_turn).collect();
+    let (path, count) = save_left(state, &finished.id, &left)?;
+    eprintln!(
+        "{}",
+        printable(&format!(
+            "the {shelf} shelf of `{queue}` was deleted, and what had no turn went with it. The originals of {count} of them are in \
+             {path}: when the shelf exists again, `redrive import {queue} {path}` puts them onto it",
+            queue = desk.queue,
+            path = path.display(),
+        ))
+    );
+    Ok(())
+}
+
+/// How long a broker that failed a run is asked whether the shelf is there.
+const SHELF_ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Writes the originals of these entries to a file of their own: an import of all of them would repeat what is done.
+fn save_left(state: &State, run: &str, left: &HashSet<EntryHandle>) -> Result<(PathBuf, usize)> {
+    let path = state.originals(run);
+    let file = File::open(&path).with_context(|| format!("cannot open the originals {}", path.display()))?;
+    let entries: Vec<ExportedEntry> = ExportLines::new(BufReader::new(file)).collect::<Result<_, _>>()?;
+    let entries: Vec<_> = entries.into_iter().filter(|entry| left.contains(&entry.handle)).collect();
+    Ok((state.save_originals(&format!("{run}-left"), entries.iter())?, entries.len()))
 }
 
 /// Says how to bring back what a run removed.
@@ -238,7 +297,7 @@ pub(crate) fn not_simply_done(report: &RunReport) -> impl Iterator<Item = (u64, 
         (report.changed, "were changed since the plan, and not touched"),
         (report.failed, "failed, and are still on the shelf"),
         (report.uncertain, "are on the shelf, and perhaps in their new place as well"),
-        (report.left, "had no turn, and are still on the shelf"),
+        (report.left, "had no turn"),
         (report.fates.done, "were handled, as their consumer reported"),
         (report.fates.failed_same, "came back with the same failure"),
         (report.fates.failed_other, "came back with another failure"),

@@ -32,7 +32,7 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
         return dry_run(global, &edits, found);
     }
     let (state, shelf) = (State::open(global)?, Shelf::from(command.which.shelf));
-    let before = Before::read(&state, context.label(), &command.which.queue, shelf)?;
+    let before = Before::read(&state, context.label(), &context.queue_name(&command.which.queue), shelf)?;
     let selected = selected(global, context, command).await?;
     let (edits, found) = edited(global, &selected, command, program).await?;
     let filter = format!("{} --jq {program}", selected.text);

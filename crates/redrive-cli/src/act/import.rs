@@ -7,12 +7,13 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
 use redrive::Shelf;
-use redrive::ops::{AuditAction, AuditCounts, AuditRecord, ExportLines, ExportedEntry, require_reason};
+use redrive::ops::{AuditAction, AuditRecord, ExportLines, ExportedEntry, require_reason};
 
 use super::ask::counted;
 use crate::args::{Global, Import};
 use crate::desk::differs::differs;
 use crate::desk::import::{Importing, import};
+use crate::desk::restore::Restored;
 use crate::desk::{State, connect, operator, within};
 use crate::exit::{Exit, usage};
 use crate::output::{plural, print, printable};
@@ -22,8 +23,12 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     global.may_act(&context)?;
     let file =
         File::open(&command.file).with_context(|| format!("cannot open {}", command.file.display()))?;
-    let entries: Vec<ExportedEntry> = ExportLines::new(BufReader::new(file)).collect::<Result<_, _>>()?;
-    let other = entries.iter().find(|entry| entry.queue != command.queue);
+    let mut lines = ExportLines::new(BufReader::new(file));
+    let mut entries: Vec<(u64, ExportedEntry)> = Vec::new();
+    while let Some(entry) = lines.next() {
+        entries.push((lines.line(), entry?));
+    }
+    let other = entries.iter().map(|(_, entry)| entry).find(|entry| entry.queue != command.queue);
     if let Some(other) = other.filter(|_| !command.from_other_queues) {
         return Err(usage(format!(
             "{} was exported from `{}`: pass --from-other-queues to put it onto a shelf of `{}`",
@@ -53,23 +58,40 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
         bail!("not done: the answer was no");
     }
     let mut audit = state.audit()?;
-    let (done, failed) = importing.run(&state, &desk).await?;
+    let restored = importing.run(&state, &desk).await?;
     let (by, now) = (operator(reason), SystemTime::now());
     let shelf = shelf.unwrap_or(Shelf::DeadLetter);
     let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Import, &desk.queue, shelf)
         .filter(&command.file.display().to_string())
-        .counts(AuditCounts::done(done));
+        .counts(restored.counts());
     if let Some(reason) = reason {
         record = record.reason(reason);
     }
     audit
         .append(&record)
         .context("the messages are put back, and that could not be noted in the audit log")?;
-    print(&format!("{done} of {} put back", importing.left()));
-    match failed {
-        Some(error) => Err(error.context("the rest was not put back: the same command goes on with it")),
-        None => Ok(Exit::Ok),
+    print(&format!("{} of {} put back", restored.done, importing.left()));
+    let refusals = restored.refusals(|name| importing.place(name));
+    finish(restored, &refusals, "put back")
+}
+
+/// Says what was not put back. Every other message was.
+pub(super) fn finish(restored: Restored, refusals: &[String], done: &str) -> Result<Exit> {
+    for refusal in refusals {
+        eprintln!("{}", printable(refusal));
     }
+    let refused = restored.refused.len();
+    if let Some(error) = restored.ended {
+        return Err(error.context(format!("the rest was not {done}: the same command goes on with it")));
+    }
+    if refused == 0 {
+        return Ok(Exit::Ok);
+    }
+    eprintln!(
+        "{} not {done}: repair the cause, then the same command tries only those",
+        plural(refused, "message")
+    );
+    Ok(Exit::Incomplete)
 }
 
 /// Returns how many messages the file has, and why some of them are left out.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use redrive::ops::{JournalError, JournalFolder, JournalHeader, Replay, RunReport, UncertainEntries};
 use serde_json::json;
 
-use super::apply::{finish, say_undo, told, watched};
+use super::apply::{finish, say_if_shelf_is_gone, say_undo, told, watched};
 use crate::args::{Global, Runs};
 use crate::desk::asks::{Ask, ask};
 use crate::desk::outcome::{came_back, has_nothing_left, words};
@@ -40,12 +40,13 @@ fn control(global: &Global, run: &str, what: Ask) -> Result<Exit> {
 }
 
 fn list(global: &Global) -> Result<Exit> {
-    let folder = State::open(global)?.journals()?;
+    let state = State::open(global)?;
+    let folder = state.journals()?;
     let mut rows = table(["run", "broker", "queue", "action", "done", "by", "ended"]);
     let mut data = Vec::new();
     for id in folder.runs()?.into_iter().rev() {
         // One that is damaged, or that has just begun, does not hide the others.
-        let Listed { header, report, ended } = match listed(&folder, &id) {
+        let Listed { header, report, ended } = match listed(&state, &folder, &id) {
             Ok(listed) => listed,
             Err(error) => {
                 data.push(json!({ "run": id, "error": error.to_string() }));
@@ -83,13 +84,14 @@ struct Listed {
     ended: String,
 }
 
-fn listed(folder: &JournalFolder, id: &str) -> Result<Listed, JournalError> {
+fn listed(state: &State, folder: &JournalFolder, id: &str) -> Result<Listed, JournalError> {
     let replay = folder.read(id)?;
     let (header, ended) = (replay.header.clone(), replay.ended.clone());
     let report = replay.into_run(UncertainEntries::Leave).report();
     let ended = match ended {
         None if folder.is_running(id)? => "no: it goes on".to_owned(),
-        None => "no: it was killed".to_owned(),
+        None if state.unwritten(id).exists() => "no: its journal could not be written".to_owned(),
+        None => "no: its process ended without a note, as one that is killed".to_owned(),
         Some(stopped) => words(stopped.as_ref(), &report),
     };
     Ok(Listed { header, report, ended })
@@ -116,6 +118,7 @@ async fn resume(global: &Global, run: &str, send_again: bool, yes: bool) -> Resu
     let finished = watched(desk::resume(&state, &desk, &id, operator(None), uncertain)?).await?;
     let exit = finish(global, &finished)?;
     say_undo(&desk, &replay.header.plan, &finished);
+    say_if_shelf_is_gone(&state, &desk, &replay.header.plan, &finished).await?;
     Ok(exit)
 }
 

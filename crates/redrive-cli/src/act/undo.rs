@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::ask::counted;
+use super::import::finish;
 use crate::args::{Global, Undo};
 use crate::desk::differs::differs;
 use crate::desk::undo::Undoing;
@@ -41,10 +42,11 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     if !command.yes && !counted(undoing.left(), "restore")? {
         bail!("not done: the answer was no");
     }
-    let (done, failed) = undoing.run(&state, &desk, operator(command.reason.as_deref())).await?;
-    print(&format!("{done} of {} restored", undoing.left()));
-    match failed {
-        Some(error) => Err(error.context("the rest was not restored: the same command goes on with it")),
-        None => Ok(Exit::Ok),
+    let restored = undoing.run(&state, &desk, operator(command.reason.as_deref())).await?;
+    print(&format!("{} of {} restored", restored.done, undoing.left()));
+    let mut refusals = restored.refusals(ToString::to_string);
+    if !refusals.is_empty() {
+        refusals.push(format!("the originals are in {}", state.originals(undoing.run_id()).display()));
     }
+    finish(restored, &refusals, "restored")
 }

@@ -19,6 +19,7 @@ pub(crate) use self::looking::{Browse, Check, Export, Groups, Show};
 pub(crate) use self::service::{BrokerKind, Explain, PlanFormat, Topology, TopologyFormat};
 pub(crate) use self::serving::{Exporter, Serve};
 pub(crate) use self::since::Since;
+use crate::secret::may_be_address;
 pub(crate) use crate::settings::Global;
 
 /// Finds failed messages, explains them, and sends them back.
@@ -58,7 +59,9 @@ impl Args {
     pub(crate) fn read(
         arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
-        let mut matches = Self::command().try_get_matches_from(arguments)?;
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        let parsed = Self::command().try_get_matches_from(&arguments);
+        let mut matches = parsed.map_err(|error| without_secret(error, &arguments))?;
         let is_typed = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
         let names_broker = is_typed("broker") && !is_typed("context");
         let names_variable = is_typed("secret_env");
@@ -66,8 +69,9 @@ impl Args {
             let said = "the argument '--secret-env <NAME>' cannot be used with '--secret-file <FILE>'";
             return Err(Self::command().error(ErrorKind::ArgumentConflict, said));
         }
-        let mut args =
-            Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))?;
+        let args =
+            Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()));
+        let mut args = args.map_err(|error| without_secret(error, &arguments))?;
         if names_broker {
             // Only the environment names a context.
             args.global.context = None;
@@ -78,6 +82,18 @@ impl Args {
         }
         Ok(args)
     }
+}
+
+/// Returns the same error without the arguments that it repeats, if one of them may be an address with a password.
+fn without_secret(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let is_address = |argument: &OsString| may_be_address(&argument.to_string_lossy());
+    if !error.use_stderr() || !arguments.iter().any(is_address) {
+        return error;
+    }
+    let kind = error.kind();
+    let said = kind.as_str().unwrap_or("the arguments are wrong");
+    let said = format!("{said} (the arguments are not repeated here: one of them may hold a password)");
+    Args::command().error(kind, said)
 }
 
 #[derive(Subcommand, Debug)]
@@ -210,7 +226,7 @@ pub(crate) struct Queues {
 /// Which entries of which shelf.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Which {
-    /// The work queue; of Service Bus also TOPIC/SUBSCRIPTION
+    /// The work queue; of Service Bus also TOPIC/Subscriptions/NAME
     pub(crate) queue: String,
     /// Which messages: `reason:OutOfStock error~"timed out" age>1h attempt>=3 header.tenant:blue body.order.id=42`, or handles as
     /// `browse` prints them
@@ -270,6 +286,25 @@ mod tests {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(after.contains("Examples:"), "{}", command.get_name());
         }
+    }
+
+    #[test]
+    fn an_argument_that_may_hold_a_password_is_not_repeated() {
+        for line in [
+            "shelves --brokr=amqp://ops:hunter2@host",
+            "amqp://ops:hunter2@host shelves",
+            "context list ops:hunter2@host",
+            "shelves --timeout amqp://ops:hunter2/x@host",
+            "undo run Endpoint=sb://x;SharedAccessKey=hunter2",
+            "exporter --listen amqp://ops:hunter2@host",
+        ] {
+            let error = Args::read(format!("redrive {line}").split(' ')).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{line}: {error}");
+        }
+        let error = Args::read("redrive shelves --nosuch".split(' ')).unwrap_err();
+        assert!(error.to_string().contains("--nosuch"), "{error}");
+        let args = Args::read("redrive shelves orders --broker amqp://ops:hunter2@host".split(' ')).unwrap();
+        assert!(!format!("{args:?}").contains("hunter2"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use redrive::rabbitmq::QueueType;
 /// The options of a consumer.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Explain {
-    /// The work queue; of Service Bus also TOPIC/SUBSCRIPTION
+    /// The work queue; of Service Bus also TOPIC/Subscriptions/NAME
     pub(crate) queue: String,
     /// The file with the options, as TOML or JSON
     #[arg(long, value_name = "FILE")]

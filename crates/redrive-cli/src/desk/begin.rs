@@ -21,6 +21,7 @@ pub(crate) struct Begun<'a> {
     audit: AuditLog,
     record: AuditRecord,
     asks: PathBuf,
+    unwritten: PathBuf,
     /// Where the originals are, and how many; none if a run goes on.
     pub(crate) originals: Option<(PathBuf, usize)>,
 }
@@ -40,7 +41,7 @@ impl Begun<'_> {
     ///
     /// If the journal or the audit log cannot be written.
     pub(crate) async fn run(self) -> Result<FinishedRun> {
-        let Self { runner, mut audit, record, asks, .. } = self;
+        let Self { runner, mut audit, record, asks, unwritten, .. } = self;
         let (control, id) = (runner.control(), runner.id().to_owned());
         let asked = asks::pass_on(asks.clone(), control.clone());
         let ended = tokio::select! {
@@ -49,6 +50,9 @@ impl Begun<'_> {
         };
         // Nobody reads it any more.
         let _ = std::fs::remove_file(asks);
+        if ended.is_err() {
+            let _ = std::fs::File::create_new(unwritten);
+        }
         let report = ended.as_ref().map_or_else(|_| control.progress().report, |finished| finished.report);
         let noted = audit.append(&record.run_id(id).counts((&report).into()));
         let finished = ended?;
@@ -97,7 +101,7 @@ pub(crate) async fn begin<'a>(
     });
     let runner = begun.context("nothing was changed")?;
     let originals = Some((path, originals.len()));
-    Ok(Begun { runner, audit, record, asks: state.asks(&id), originals })
+    Ok(Begun { runner, audit, record, asks: state.asks(&id), unwritten: state.unwritten(&id), originals })
 }
 
 /// Goes on with a run that was killed or has stopped.
@@ -124,9 +128,12 @@ pub(crate) fn resume<'a>(
     let (audit, record) = (state.audit()?, record(&header, &by));
     let asks = state.asks(run);
     let runner = Runner::resume(&*desk.shelves, &folder, run, by, uncertain)?;
-    // What was asked of the process that died.
-    let _ = std::fs::remove_file(&asks);
-    Ok(Begun { runner, audit, record, asks, originals: None })
+    // What was asked of the process that died, and why it ended.
+    let unwritten = state.unwritten(run);
+    for file in [&asks, &unwritten] {
+        let _ = std::fs::remove_file(file);
+    }
+    Ok(Begun { runner, audit, record, asks, unwritten, originals: None })
 }
 
 /// Returns the record of a run that `by` does. One who resumes it does so for the reason for which it was begun.

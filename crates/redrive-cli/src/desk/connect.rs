@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use percent_encoding::percent_decode_str;
 use redrive::prelude::*;
 use redrive::rabbitmq::Credentials;
-use redrive::servicebus::Entity;
 use redrive::transport::TransportErrorKind;
 
 use crate::exit::usage;
@@ -89,7 +87,7 @@ pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> 
         .await
         .with_context(|| format!("cannot connect to {} for `{queue}`", context.label()))?;
     note_shelves(&shelves);
-    let (broker, queue) = (context.label().to_owned(), queue.to_owned());
+    let (broker, queue) = (context.label().to_owned(), context.queue_name(queue));
     Ok(Desk { broker, queue, shelves, is_service_bus: context.is_service_bus() })
 }
 
@@ -166,9 +164,11 @@ async fn rabbitmq(
 ///
 /// If it cannot be reached, or refuses the user: in the words of the command line, for the library advises programmers.
 pub(crate) async fn log_in(context: &Context, options: redrive::rabbitmq::Options) -> Result<RabbitMq> {
-    options.connect(&context.broker).await.map_err(|error| match refused_user(context, &error.to_string()) {
-        Some(said) if error.kind() == TransportErrorKind::Unauthorized => anyhow!(said),
-        _ => error.into(),
+    options.connect(context.broker.url()).await.map_err(|error| {
+        match refused_user(context, &error.to_string()) {
+            Some(said) if error.kind() == TransportErrorKind::Unauthorized => anyhow!(said),
+            _ => error.into(),
+        }
     })
 }
 
@@ -201,20 +201,20 @@ pub(crate) fn rabbitmq_options(
     let mut options = RabbitMq::options(queue)
         .connection_name("redrive command line")
         .accept_low_delivery_limit(context.accept_low_delivery_limit);
-    if let Some(name) = context.dead_letter_queues.get(queue) {
+    if let Some(name) = context.named(&context.dead_letter_queues, queue) {
         options = options.dead_letter_queue(name);
     }
-    if let Some(name) = context.parking_queues.get(queue) {
+    if let Some(name) = context.named(&context.parking_queues, queue) {
         options = options.parking_queue(name);
     }
-    if let Some(queues) = context.shelves_shared_with.get(queue) {
+    if let Some(queues) = context.named(&context.shelves_shared_with, queue) {
         options = options.shelves_shared_with(queues);
     }
     if let Some(pem) = ca {
         options = options.ca_certificates(pem);
     }
     if let Some(secret) = secret {
-        let user = user(&context.broker);
+        let user = context.broker.user().to_owned();
         options = options.credentials(move || {
             let credentials = Credentials::password(user.clone(), secret.expose());
             async move { Ok(credentials) }
@@ -250,40 +250,15 @@ pub(crate) fn service_bus_options(
     queue: &str,
     ca: Option<String>,
 ) -> redrive::servicebus::Options {
-    let entity = match queue.split_once('/') {
-        Some((topic, subscription)) => Entity::subscription(topic, subscription),
-        None => Entity::queue(queue),
-    };
-    let mut options = ServiceBus::options(entity);
-    if let Some(name) = context.parking_queues.get(queue) {
+    let mut options = ServiceBus::options(queue);
+    if let Some(name) = context.named(&context.parking_queues, queue) {
         options = options.parking_queue(name);
     }
-    if let Some(name) = context.retry_queues.get(queue) {
+    if let Some(name) = context.named(&context.retry_queues, queue) {
         options = options.retry_queue(name);
     }
     if let Some(pem) = ca {
         options = options.ca_certificates(pem);
     }
     options
-}
-
-/// Returns the user of a URL; RabbitMQ's default user if it has none.
-fn user(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    match authority.rsplit_once('@') {
-        Some((user, _)) => percent_decode_str(user).decode_utf8_lossy().into_owned(),
-        None => "guest".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_user_is_that_of_the_url() {
-        assert_eq!(user("amqps://ops%40shop@host:5671/v"), "ops@shop");
-        assert_eq!(user("amqp://host/a@b"), "guest");
-    }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use redrive::ops::{ContentDigest, ExportedEntry};
 use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 
-use super::restore::{is_unchanged, lock, restore};
+use super::restore::{Restored, is_unchanged, lock, restore, takes_back};
 use super::restore_journal::RestoreJournal;
 use super::{Desk, State};
 use crate::look::shelves::is_missing;
@@ -28,6 +28,8 @@ pub(crate) struct Importing {
     /// What was imported before.
     before: RestoreJournal,
     entries: Vec<(EntryHandle, ExportedEntry)>,
+    /// The line of the file of each entry, and how it was called when it was exported.
+    lines: HashMap<EntryHandle, (u64, EntryHandle)>,
 }
 
 /// Reads what was imported before, and what is on the shelves: the same messages are put onto the same shelf once.
@@ -39,13 +41,15 @@ pub(crate) async fn import(
     state: &State,
     desk: &Desk,
     shelf: Option<Shelf>,
-    entries: Vec<ExportedEntry>,
+    entries: Vec<(u64, ExportedEntry)>,
 ) -> Result<Importing> {
     let journal = state.imported(&desk.broker, &desk.queue);
     let before = RestoreJournal::read(&journal)?;
     let all = entries.len();
-    let named = entries.into_iter().enumerate().map(|(number, entry)| {
+    let mut lines = HashMap::new();
+    let named = entries.into_iter().enumerate().map(|(number, (line, entry))| {
         let name = imported_name(&entry, shelf.unwrap_or(entry.handle.shelf()), number);
+        lines.insert(name.clone(), (line, entry.handle.clone()));
         (name, entry)
     });
     let mut entries: Vec<_> = named.collect();
@@ -63,7 +67,7 @@ pub(crate) async fn import(
     }
     entries.retain(|(name, _)| is_new(name));
     let on_shelf = new - entries.len();
-    Ok(Importing { all, uncertain, new, on_shelf, journal, before, entries })
+    Ok(Importing { all, uncertain, new, on_shelf, journal, before, entries, lines })
 }
 
 /// Counts the messages on a shelf by their content. A shelf that the broker does not have is empty.
@@ -123,16 +127,26 @@ impl Importing {
         self.entries.len()
     }
 
-    /// Puts them onto the shelf. Returns how many, and why it ended early.
+    /// Returns where an entry is in the file.
+    pub(crate) fn place(&self, name: &EntryHandle) -> String {
+        self.lines
+            .get(name)
+            .map_or_else(|| name.to_string(), |(line, handle)| format!("line {line} ({handle})"))
+    }
+
+    /// Puts them onto the shelf. Returns what became of them.
     ///
     /// # Errors
     ///
     /// If a shelf is locked, or another command imported messages meanwhile: nothing is put back. If it cannot be noted.
-    pub(crate) async fn run(&self, state: &State, desk: &Desk) -> Result<(u64, Option<anyhow::Error>)> {
+    pub(crate) async fn run(&self, state: &State, desk: &Desk) -> Result<Restored> {
         let is_needed = |shelf: &Shelf| self.entries.iter().any(|(name, _)| name.shelf() == *shelf);
         let shelves = [Shelf::DeadLetter, Shelf::Parking].into_iter().filter(is_needed);
-        let _locks: Vec<_> =
-            shelves.map(|shelf| lock(state, desk, shelf, "redrive import")).collect::<Result<_>>()?;
+        let mut locks = Vec::new();
+        for shelf in shelves {
+            takes_back(desk, shelf)?;
+            locks.push(lock(state, desk, shelf, "redrive import")?);
+        }
         is_unchanged(&self.journal, &self.before)?;
         let entries = self.entries.iter().map(|(name, entry)| (name, entry));
         Ok(restore(&*desk.shelves, entries, &self.journal).await)

@@ -27,7 +27,7 @@ pub(crate) mod edits;
 pub(crate) mod import;
 pub(crate) mod outcome;
 pub(crate) mod plan;
-mod restore;
+pub(crate) mod restore;
 mod restore_journal;
 pub(crate) mod state;
 pub(crate) mod undo;

@@ -3,16 +3,34 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::ops::{ExportedEntry, ShelfLock};
+use redrive::ops::{AuditCounts, ExportedEntry, ShelfLock};
+use redrive::transport::{TransportError, TransportErrorKind};
 use redrive::{EntryHandle, Shelf, Shelves};
 
 use super::restore_journal::{Noted, RestoreJournal, note};
 use super::{Desk, State};
+use crate::exit::chain;
 
 /// Locks the shelf as runs and edits do: two commands at once would restore every message twice.
 pub(super) fn lock(state: &State, desk: &Desk, shelf: Shelf, holder: &str) -> Result<ShelfLock> {
     let locked = state.journals()?.lock(&desk.broker, &desk.queue, shelf, holder);
     locked.context("nothing was restored")
+}
+
+/// Refuses a shelf that takes nothing back, before anything is noted.
+///
+/// # Errors
+///
+/// If it is the dead-letter queue of Service Bus.
+pub(super) fn takes_back(desk: &Desk, shelf: Shelf) -> Result<()> {
+    if desk.can_restore(shelf) {
+        return Ok(());
+    }
+    bail!(
+        "Service Bus lets nobody send to the dead-letter queue of `{}`: nothing was restored. Messages can be put onto the parking \
+         shelf, or published to the work queue again",
+        desk.queue
+    )
 }
 
 /// Reads the journal again, under the lock.
@@ -27,36 +45,111 @@ pub(super) fn is_unchanged(journal: &Path, before: &RestoreJournal) -> Result<()
     Ok(())
 }
 
+/// What became of entries that were to be restored.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    pub(crate) done: u64,
+    /// Those that the broker did not store, and why. A repeat tries them again.
+    pub(crate) refused: Vec<(EntryHandle, String)>,
+    /// Why the work ended before the last entry.
+    pub(crate) ended: Option<anyhow::Error>,
+}
+
+/// After so many refusals in a row that may have one cause, the cause is no longer looked for in the messages.
+const REFUSALS_IN_A_ROW: u32 = 3;
+
 /// Restores one entry after the other, each noted before and after: if the journal cannot be written, the entry is not restored.
-/// Returns how many, and why it ended early.
+/// A message that the broker cannot carry stops no other.
 pub(super) async fn restore<'a>(
     shelves: &dyn Shelves,
     entries: impl Iterator<Item = (&'a EntryHandle, &'a ExportedEntry)>,
     journal: &Path,
-) -> (u64, Option<anyhow::Error>) {
-    let mut done = 0;
+) -> Restored {
+    let mut restored = Restored::default();
+    let mut in_a_row = 0;
     for (name, entry) in entries {
-        if let Err(failed) = restore_one(shelves, name, entry, journal, &mut done).await {
-            return (done, Some(failed));
+        let error = match restore_one(shelves, name, entry, journal).await {
+            Ok(None) => {
+                restored.done += 1;
+                in_a_row = 0;
+                continue;
+            }
+            Ok(Some(error)) => error,
+            Err(failed) => {
+                restored.done += u64::from(failed.is_stored);
+                restored.ended = Some(failed.error);
+                break;
+            }
+        };
+        in_a_row = if is_of_one_message(&error) { 0 } else { in_a_row + 1 };
+        let may_be_stored = !error.is_certainly_not_stored();
+        if may_be_stored || is_of_all(&error) || in_a_row == REFUSALS_IN_A_ROW {
+            restored.ended = Some(error.into());
+            break;
         }
+        restored.refused.push((name.clone(), with_causes(&error)));
     }
-    (done, None)
+    restored
 }
 
+/// The broker can never store this message.
+fn is_of_one_message(error: &TransportError) -> bool {
+    matches!(error.kind(), TransportErrorKind::Unsupported | TransportErrorKind::TooLarge)
+}
+
+/// The broker stores no message now.
+fn is_of_all(error: &TransportError) -> bool {
+    use TransportErrorKind::{Closed, Full, Unauthorized, Unreachable};
+    matches!(error.kind(), Closed | Full | Unauthorized | Unreachable)
+}
+
+/// The journal could not be written.
+struct NotNoted {
+    error: anyhow::Error,
+    is_stored: bool,
+}
+
+/// Restores one entry. Returns why the broker did not store it.
 async fn restore_one(
     shelves: &dyn Shelves,
     name: &EntryHandle,
     entry: &ExportedEntry,
     journal: &Path,
-    done: &mut u64,
-) -> Result<()> {
-    note(journal, name, Noted::Begun)?;
+) -> Result<Option<TransportError>, NotNoted> {
+    let not_noted = |is_stored| move |error| NotNoted { error, is_stored };
+    note(journal, name, Noted::Begun).map_err(not_noted(false))?;
     if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
         if error.is_certainly_not_stored() {
-            note(journal, name, Noted::NotStored).with_context(|| error.to_string())?;
+            let noted = note(journal, name, Noted::NotStored).with_context(|| error.to_string());
+            noted.map_err(not_noted(false))?;
         }
-        return Err(error.into());
+        return Ok(Some(error));
     }
-    *done += 1;
-    note(journal, name, Noted::Done)
+    note(journal, name, Noted::Done).map_err(not_noted(true))?;
+    Ok(None)
 }
+
+fn with_causes(error: &TransportError) -> String {
+    chain(&anyhow::Error::from(error.clone()))
+}
+
+impl Restored {
+    pub(crate) fn counts(&self) -> AuditCounts {
+        let mut counts = AuditCounts::done(self.done);
+        counts.failed = self.refused.len() as u64;
+        counts
+    }
+
+    /// Returns what was not put back, each with its reason; of many the first ones.
+    pub(crate) fn refusals(&self, place: impl Fn(&EntryHandle) -> String) -> Vec<String> {
+        let shown = self.refused.iter().take(SHOWN);
+        let mut lines: Vec<_> = shown.map(|(name, why)| format!("{}: {why}", place(name))).collect();
+        if let Some(more @ 1..) = self.refused.len().checked_sub(SHOWN) {
+            lines.push(format!("and {more} more"));
+        }
+        lines
+    }
+}
+
+/// How many refused messages are named.
+const SHOWN: usize = 20;

@@ -1,7 +1,7 @@
 //! Plans, journals, originals and the audit log on disk. Only the user can read them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -123,6 +123,11 @@ impl State {
         self.0.join("runs").join(format!("{run}.asks"))
     }
 
+    /// Returns the empty file that says that the journal of a run could not be written: on a full disk there is room for a name.
+    pub(crate) fn unwritten(&self, run: &str) -> PathBuf {
+        self.0.join("runs").join(format!("{run}.unwritten"))
+    }
+
     /// Returns the file that notes what of a run was undone.
     pub(crate) fn undone(&self, run: &str) -> PathBuf {
         self.0.join("runs").join(format!("{run}.undone"))
@@ -212,27 +217,20 @@ fn create(path: &Path) -> Result<()> {
     builder.create(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
-/// Writes a file so that after a crash the whole of it is there, or nothing.
+/// Writes a file so that after a crash the whole of it is there, or nothing. The file is a new one, which only the user can read: a
+/// link at its place is replaced, and never followed.
 fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = path.with_extension("new");
     let write = || {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&temporary)?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        // Removed again if anything fails: a full disk stays full otherwise.
+        let mut file = tempfile::Builder::new().prefix(".redrive-").suffix(".new").tempfile_in(folder)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
         // The name is on the disk when its folder is.
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        File::open(folder)?.sync_all()
     };
-    let written = write();
-    if written.is_err() {
-        // A full disk stays full otherwise.
-        let _ = fs::remove_file(&temporary);
-    }
-    written.with_context(|| format!("cannot write {}", path.display()))
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn only(folder: &Path, beginning: &str, what: &str) -> Result<PathBuf> {
@@ -306,6 +304,20 @@ mod tests {
         let many = unique(many.iter().map(String::as_str), "p", "plan").unwrap_err().to_string();
         assert!(many.contains("p18, p19 and 10 more"), "{many}");
         assert!(find("3").unwrap_err().to_string().contains("no plan begins"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_at_the_place_of_a_file_is_replaced_and_not_followed() {
+        let (folder, state) = state();
+        let target = folder.path().join("target");
+        fs::write(&target, "precious").unwrap();
+        for link in [state.groups_file(), state.groups_file().with_extension("new")] {
+            std::os::unix::fs::symlink(&target, link).unwrap();
+        }
+        write_durably(&state.groups_file(), b"{}").unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(state.groups_file()).unwrap(), "{}");
     }
 
     #[cfg(unix)]

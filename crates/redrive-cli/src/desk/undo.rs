@@ -9,13 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use redrive::ops::{
-    AuditAction, AuditCounts, AuditRecord, EntryState, ExportLines, ExportedEntry, Operator, PlanAction,
-    Replay,
+    AuditAction, AuditRecord, EntryState, ExportLines, ExportedEntry, Operator, PlanAction, Replay,
 };
 use redrive::{EntryHandle, Shelf, Shelved};
 use tokio::time::Instant;
 
-use super::restore::{is_unchanged, lock, restore};
+use super::restore::{Restored, is_unchanged, lock, restore, takes_back};
 use super::restore_journal::RestoreJournal;
 use super::{Desk, State};
 use crate::exit::usage;
@@ -80,6 +79,10 @@ impl Undoing {
         entries.retain(|entry| !before.begun.contains(&entry.handle));
         let (run, removed) = (run.to_owned(), removed.len());
         Ok(Self { run, replay, journal, before, removed, uncertain, entries, in_doubt, looked: None })
+    }
+
+    pub(crate) fn run_id(&self) -> &str {
+        &self.run
     }
 
     /// Returns the queue of the run.
@@ -175,37 +178,32 @@ impl Undoing {
         format!("redrive undo {}", self.run)
     }
 
-    /// Restores them. Returns how many, and why it ended early.
+    /// Restores them. Returns what became of them.
     ///
     /// # Errors
     ///
     /// If the run is one of another broker, the shelf is locked, or it changed meanwhile: nothing is restored. If its files or the
     /// audit log cannot be written.
-    pub(crate) async fn run(
-        &self,
-        state: &State,
-        desk: &Desk,
-        by: Operator,
-    ) -> Result<(u64, Option<anyhow::Error>)> {
+    pub(crate) async fn run(&self, state: &State, desk: &Desk, by: Operator) -> Result<Restored> {
         self.check_broker(desk)?;
+        takes_back(desk, self.shelf())?;
         let mut audit = state.audit()?;
         let _lock = lock(state, desk, self.shelf(), &self.holder())?;
         is_unchanged(&self.journal, &self.before)?;
         self.look_again(desk).await?;
-        let (done, failed) =
-            restore(&*desk.shelves, self.entries.iter().map(|entry| (&entry.handle, entry)), &self.journal)
-                .await;
+        let entries = self.entries.iter().map(|entry| (&entry.handle, entry));
+        let restored = restore(&*desk.shelves, entries, &self.journal).await;
         let (now, shelf) = (SystemTime::now(), self.shelf());
         let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Undo, self.queue(), shelf)
             .run_id(&self.run)
-            .counts(AuditCounts::done(done));
+            .counts(restored.counts());
         if let Some(reason) = &by.reason {
             record = record.reason(reason);
         }
         audit
             .append(&record)
             .context("the messages are restored, and that could not be noted in the audit log")?;
-        Ok((done, failed))
+        Ok(restored)
     }
 }
 

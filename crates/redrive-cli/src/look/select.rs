@@ -240,7 +240,7 @@ pub(crate) fn group_id(
     if !is_short(name) {
         return name.parse().map_err(|error| usage(format!("{error}")));
     }
-    let listed = State::open(global)?.listed_groups(context.label(), queue, shelf)?;
+    let listed = State::open(global)?.listed_groups(context.label(), &context.queue_name(queue), shelf)?;
     let number: usize = name[1..].parse()?;
     number.checked_sub(1).and_then(|place| listed.get(place)).copied().ok_or_else(|| {
         usage(format!("{name} is not known: `redrive groups {queue}` lists the groups, and listed {} of this shelf last", listed.len()))

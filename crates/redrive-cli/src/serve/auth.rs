@@ -110,9 +110,12 @@ impl Auth {
 pub(crate) fn read_token(argument: &str, read_only: bool) -> Result<(String, Who)> {
     let (name, file) = argument
         .split_once('=')
-        .ok_or_else(|| usage(format!("the token `{argument}`: NAME=FILE is expected")))?;
+        // It may be the token itself.
+        .ok_or_else(|| {
+            usage("a token is named by NAME=FILE, and FILE has it (what was given is not shown here)")
+        })?;
     let token = std::fs::read_to_string(Path::new(file))
-        .with_context(|| format!("cannot read the token of `{name}` in {file}"))?;
+        .with_context(|| format!("cannot read the file with the token of `{name}`"))?;
     let token = token.trim();
     if token.len() < MIN_TOKEN {
         return Err(usage(format!(

@@ -13,6 +13,8 @@ pub(crate) struct Exposure {
     hosts: Vec<String>,
     /// The path before every path; empty or `/…` without a slash at the end.
     pub(crate) base: String,
+    /// The name of its cookie, which the port of a host is no part of: two pages of one host would share it.
+    pub(crate) cookie: String,
     /// True if browsers reach it by TLS.
     pub(crate) is_tls: bool,
     /// The address that is printed.
@@ -38,6 +40,7 @@ impl Exposure {
             )));
         }
         let port = listen.port();
+        let cookie = format!("redrive-{port}");
         let mut hosts = Vec::new();
         if is_local {
             hosts.extend([format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]);
@@ -50,20 +53,21 @@ impl Exposure {
             }
             let scheme = if has_certificate { "https" } else { "http" };
             let url = format!("{scheme}://{listen}");
-            return Ok(Self { hosts, base: String::new(), is_tls: has_certificate, url });
+            return Ok(Self { hosts, base: String::new(), cookie, is_tls: has_certificate, url });
         };
         let Some(rest) = public.strip_prefix("https://") else {
-            return Err(usage(format!("--public-url {public}: it must begin with https://")));
+            return Err(usage("--public-url must begin with https://"));
         };
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         if host.is_empty() || host.contains(['@', '?', '#']) || path.contains(['?', '#', '{', '}', '*']) {
-            return Err(usage(format!("--public-url {public}: https://HOST[:PORT][/PATH] is expected")));
+            // It may hold a password, and is not shown.
+            return Err(usage("--public-url: https://HOST[:PORT][/PATH] is expected, without a user"));
         }
         hosts.push(host.to_ascii_lowercase());
         let path = path.trim_matches('/');
         let base = if path.is_empty() { String::new() } else { format!("/{path}") };
         let url = format!("https://{host}{base}");
-        Ok(Self { hosts, base, is_tls: true, url })
+        Ok(Self { hosts, base, cookie, is_tls: true, url })
     }
 
     /// Returns true if a request to this `Host` is for this page: another name may be one that an attacker points here.
@@ -107,6 +111,12 @@ mod tests {
             assert!(!local.is_host(host) && !local.is_origin(&format!("http://{host}")), "{host}");
         }
         assert!(!local.is_origin("null") && !local.is_origin("file://localhost:7420"));
+    }
+
+    #[test]
+    fn two_on_one_host_have_two_cookies() {
+        let cookie = |listen| exposure(listen, None, false, false).unwrap().cookie;
+        assert_ne!(cookie("127.0.0.1:7420"), cookie("127.0.0.1:7421"));
     }
 
     #[test]

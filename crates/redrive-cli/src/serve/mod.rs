@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`exposure`] | where the page may be reached, and by which names; pure |
 //! | [`auth`] | tokens and sessions |
+//! | [`bounded`] | how many connections there may be, and how long a request may take to begin |
 //! | [`guard`] | what stands before every page |
 //! | [`web`] | shelves, views that were read, runs that go on |
 //! | [`layout`] | what every page has |
@@ -14,6 +15,7 @@
 //! | [`mod@run`] | one run, and all of them |
 
 mod auth;
+mod bounded;
 mod exposure;
 mod groups;
 mod guard;
@@ -40,6 +42,7 @@ use redrive::ops::Activity;
 use serde::Deserialize;
 
 use self::auth::{Auth, Who, read_token};
+use self::bounded::{Bounded, http};
 use self::exposure::Exposure;
 use self::layout::{Answer, go_on, login};
 use self::web::Web;
@@ -84,9 +87,15 @@ pub(crate) async fn run(global: &Global, command: Serve) -> Result<Exit> {
                 let config = RustlsConfig::from_pem_file(&cert, &key)
                     .await
                     .with_context(|| format!("cannot use {} and {}", cert.display(), key.display()))?;
-                Ok(axum_server::from_tcp_rustls(listener, config)?.serve(app.into_make_service()).await?)
+                let mut server = axum_server::from_tcp_rustls(listener, config)?.map(Bounded::new);
+                *server.http_builder() = http();
+                Ok(server.serve(app.into_make_service()).await?)
             }
-            None => Ok(axum_server::from_tcp(listener)?.serve(app.into_make_service()).await?),
+            None => {
+                let mut server = axum_server::from_tcp(listener)?.map(Bounded::new);
+                *server.http_builder() = http();
+                Ok(server.serve(app.into_make_service()).await?)
+            }
         }
     };
     tokio::select! {
@@ -171,7 +180,7 @@ fn begin_session(web: &Web, token: &str) -> Answer {
 }
 
 async fn log_out(State(web): State<Arc<Web>>, headers: HeaderMap) -> Response {
-    if let Some(session) = guard::session(&headers) {
+    if let Some(session) = guard::session(&web, &headers) {
         web.auth.log_out(session);
     }
     (StatusCode::SEE_OTHER, [(LOCATION, format!("{}/login", web.exposure.base))]).into_response()

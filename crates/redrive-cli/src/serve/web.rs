@@ -179,9 +179,18 @@ impl Web {
             if undoing.left() == 0 {
                 return undoing.found().map_or(Ok(()), |found| Err(usage(found)));
             }
-            let (_, failed) = undoing.run(&web.state, desk, by).await?;
+            let restored = undoing.run(&web.state, desk, by).await?;
             web.forget(undoing.queue());
-            failed.map_or(Ok(()), Err)
+            let refusals = restored.refusals(ToString::to_string);
+            match restored.ended {
+                Some(error) => Err(error),
+                None if refusals.is_empty() => Ok(()),
+                None => Err(anyhow!(
+                    "{} restored, and these were not: {}",
+                    crate::output::plural(usize::try_from(restored.done)?, "message"),
+                    refusals.join("; ")
+                )),
+            }
         });
         undone.await.context("the messages were not all brought back")?
     }

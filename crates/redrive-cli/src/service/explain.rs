@@ -10,7 +10,7 @@ use crate::desk::connect::{connection_string, log_in, rabbitmq_options, secrets,
 use crate::desk::within;
 use crate::exit::{Exit, usage};
 use crate::output::{print, printable};
-use crate::settings::{Context, Global};
+use crate::settings::{Broker, Context, Global};
 
 /// Says what becomes of a failing message. Asks no broker.
 pub(crate) fn explain(global: &Global, command: &Explain) -> Result<Exit> {
@@ -59,12 +59,12 @@ pub(crate) async fn preflight(global: &Global, command: &Explain) -> Result<Exit
 /// Returns the context, or one of the kind that is asked for: nothing is asked of a broker.
 fn context(global: &Global, command: &Explain) -> Result<Context> {
     let broker = match command.kind {
-        Some(BrokerKind::Servicebus) => "servicebus",
-        Some(BrokerKind::Rabbitmq) => "amqp://localhost",
-        Some(BrokerKind::Memory) => "unix:",
+        Some(BrokerKind::Servicebus) => Broker::service_bus(),
+        Some(BrokerKind::Rabbitmq) => Broker::parse("amqp://localhost")?,
+        Some(BrokerKind::Memory) => Broker::in_process(),
         None => return global.broker(),
     };
-    Ok(Context { broker: broker.to_owned(), ..Context::default() })
+    Ok(Context { broker, ..Context::default() })
 }
 
 fn consumer<T: Transport>(transport: T, options: redrive::ConsumerOptions) -> Runner<T> {

@@ -18,7 +18,7 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
         let contexts: Vec<_> = contexts()
             .map(|(name, context, default)| match context {
                 Ok(context) => json!({
-                    "name": name, "default": default, "broker": context.broker, "queues": context.queues,
+                    "name": name, "default": default, "broker": context.broker.label(), "queues": context.queues,
                     "read_only": context.read_only, "secret": context.secret.as_ref().map(ToString::to_string),
                 }),
                 Err(error) => json!({ "name": name, "default": default, "error": error }),
@@ -44,7 +44,7 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
         rows.row([
             mark,
             name.clone(),
-            context.broker.clone(),
+            context.broker.label().to_owned(),
             context.secret.as_ref().map(ToString::to_string).unwrap_or_default(),
             context.queues.join(", "),
             if context.read_only { "read-only" } else { "" }.to_owned(),

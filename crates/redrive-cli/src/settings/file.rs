@@ -6,11 +6,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use redrive::servicebus::Entity;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
+use super::broker::Broker;
 use crate::exit::usage;
-use crate::secret::SecretSource;
+use crate::secret::{SecretSource, may_hold_secret};
 
 /// The configuration file.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +34,7 @@ pub(crate) struct Context {
     #[serde(skip)]
     pub(crate) name: Option<String>,
     /// `amqps://USER@HOST/VHOST`, `servicebus`, or `unix:PATH`.
-    pub(crate) broker: String,
+    pub(crate) broker: Broker,
     /// Where the password or the connection string is.
     pub(crate) secret: Option<SecretSource>,
     /// The queues of commands that name none.
@@ -101,10 +103,7 @@ impl Config {
         let context = |name: String| {
             let context =
                 toml::Deserializer::parse(text).and_then(|file| At(&["contexts", &name]).deserialize(file));
-            let context = context.map_err(|error| wrong(&error)).and_then(|context| {
-                let checked = context.check().map_err(|error| format!("{}: {error:#}", path.display()));
-                checked.map(|()| context)
-            });
+            let context = context.map_err(|error| wrong(&error));
             (name, context)
         };
         let contexts = contexts.into_keys().map(context).collect();
@@ -145,6 +144,9 @@ impl Config {
         match self.contexts.get(name) {
             Some(Ok(context)) => Ok(context.clone()),
             Some(Err(why)) => Err(usage(format!("the context `{name}` cannot be used: {why}"))),
+            None if may_hold_secret(name) => Err(usage(
+                "a context has a name, and no address: --broker takes the URL of a broker without its password",
+            )),
             None if !self.exists => {
                 Err(usage(format!("no context `{name}`: the file {} does not exist", self.path.display())))
             }
@@ -165,6 +167,12 @@ fn without_value(message: &str) -> String {
     let value = ["unknown variant", "invalid type", "invalid value"]
         .into_iter()
         .find(|kind| message.starts_with(kind));
+    // The name of a field is a word. Another text may be an address at the wrong place.
+    let field = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+    let is_of_a_word = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    if let Some((_, rest)) = field.filter(|(name, _)| !name.chars().all(is_of_a_word)) {
+        return format!("unknown field{rest}");
+    }
     match (value, message.rsplit_once(", expected ")) {
         (Some(kind), Some((_, expected))) => format!("{kind}, expected {expected}"),
         (Some(kind), None) => kind.to_owned(),
@@ -205,61 +213,31 @@ impl<'de> Visitor<'de> for At<'_> {
 }
 
 impl Context {
-    /// Refuses a URL with a password: other users see it in the list of processes, and it ends up in histories and logs.
-    ///
-    /// # Errors
-    ///
-    /// If it has one, or if the scheme is not known.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.broker == SERVICE_BUS {
-            return Ok(());
-        }
-        if let Some(path) = self.socket() {
-            // `unix://shop.sock` names a host, as in other URLs.
-            let text = path.to_string_lossy();
-            let names_a_host = text.starts_with("//") && !text.starts_with("///");
-            return match path.is_absolute() && !names_a_host {
-                true if cfg!(unix) => Ok(()),
-                true => Err(usage("`unix:` needs a system with Unix domain sockets")),
-                // Plans and logs name the broker so, wherever they are read.
-                false => {
-                    Err(usage("the path of `unix:PATH` must be absolute: `unix:/run/shop/redrive.sock`"))
-                }
-            };
-        }
-        let Some((scheme @ ("amqp" | "amqps"), rest)) = self.broker.split_once("://") else {
-            // Perhaps a connection string: not repeated.
-            return Err(usage(
-                "the broker must be `amqp://USER@HOST/VHOST`, `amqps://…`, `servicebus` or `unix:PATH`. A connection string of Service \
-                 Bus is a secret: put it into a file or a variable",
-            ));
-        };
-        let authority = rest.split(['/', '?']).next().unwrap_or_default();
-        if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
-            return Err(usage(format!(
-                "the {scheme} URL contains a password, which other users of this machine can see: write `{scheme}://USER@HOST` and \
-                 pass the password with --secret-file or --secret-env, or as `secret` of a context"
-            )));
-        }
-        Ok(())
-    }
-
     pub(crate) fn is_service_bus(&self) -> bool {
-        self.broker == SERVICE_BUS
+        self.broker.is_service_bus()
     }
 
     /// Returns the path of the socket of a service, if that is the broker.
     pub(crate) fn socket(&self) -> Option<&Path> {
-        self.broker.strip_prefix("unix:").map(Path::new)
+        self.broker.socket()
     }
 
     /// Returns how the broker is called in plans and logs: its name, else its URL, which has no secret.
     pub(crate) fn label(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.broker)
+        self.name.as_deref().unwrap_or(self.broker.label())
+    }
+
+    /// Returns the name of a queue as plans, journals and the library have it: of Service Bus the path of the entity.
+    pub(crate) fn queue_name(&self, queue: &str) -> String {
+        if self.is_service_bus() { Entity::from(queue).path() } else { queue.to_owned() }
+    }
+
+    /// Returns what a table of this context says about a queue.
+    pub(crate) fn named<'a, V>(&self, table: &'a BTreeMap<String, V>, queue: &str) -> Option<&'a V> {
+        let queue = self.queue_name(queue);
+        table.iter().find(|(name, _)| self.queue_name(name) == queue).map(|(_, named)| named)
     }
 }
-
-const SERVICE_BUS: &str = "servicebus";
 
 fn default_path() -> Result<PathBuf> {
     Ok(user_folder("XDG_CONFIG_HOME", ".config")?.join("redrive").join("config.toml"))
@@ -300,29 +278,38 @@ mod tests {
     }
 
     #[test]
-    fn passwords_and_connection_strings_are_refused_and_not_repeated() {
-        for broker in [
-            "amqp://ops:hunter2@host/",
-            "Endpoint=sb://x/;SharedAccessKey=hunter2",
-            "amqp://a:hunter2@b@host",
+    fn an_address_in_the_file_is_not_repeated() {
+        for line in [
+            "broker = 'amqp://ops:hunter2/x@host'",
+            "broker = ['amqp://ops:hunter2@host']",
+            "broker = 'Endpoint=sb://x/;SharedAccessKey=hunter2'",
+            "broker = 'servicebus'\n'amqp://ops:hunter2@host' = 1",
+            "broker = 'servicebus'\nsecret = { 'amqp://ops:hunter2@host' = 1 }",
         ] {
-            let context = Context { broker: broker.into(), ..Context::default() };
-            let error = format!("{:#}", context.check().unwrap_err());
+            let config = parse(&format!("[contexts.a]\n{line}\n")).unwrap();
+            let error = format!("{:#}", config.context("a").unwrap_err());
+            assert!(error.contains("config.toml, line ") && !error.contains("hunter2"), "{error}");
+        }
+        for file in ["[contexts.a]\nbroker = amqp://ops:hunter2@host\n", "'amqp://ops:hunter2@host' = 1\n"] {
+            let error = format!("{:#}", parse(file).unwrap_err());
             assert!(!error.contains("hunter2"), "{error}");
         }
-        for broker in [
-            "amqp://host:5672/v",
-            "amqps://ops@host:5671/a%2fb",
-            "servicebus",
-            "amqp://[::1]:5672",
-            "unix:/run/a:b@c.sock",
-            "unix:///run/shop.sock",
-        ] {
-            Context { broker: broker.into(), ..Context::default() }.check().unwrap();
-        }
-        for broker in ["unix:", "unix:shop.sock", "unix://shop.sock", "/run/shop.sock"] {
-            Context { broker: broker.into(), ..Context::default() }.check().expect_err(broker);
-        }
+        let error = parse("").unwrap().context("amqp://ops:hunter2@host").unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn a_subscription_has_one_name_however_it_is_written() {
+        let context = Context {
+            broker: Broker::service_bus(),
+            parking_queues: [("shop/orders/subscriptions/billing".into(), "parked".into())].into(),
+            ..Context::default()
+        };
+        assert_eq!(context.queue_name("shop/orders"), "shop/orders");
+        let path = "shop/orders/Subscriptions/billing";
+        assert_eq!(context.queue_name("shop/orders/SUBSCRIPTIONS/billing"), path);
+        assert_eq!(context.named(&context.parking_queues, path), Some(&"parked".to_owned()));
+        assert_eq!(context.named(&context.parking_queues, "billing"), None);
     }
 
     #[test]

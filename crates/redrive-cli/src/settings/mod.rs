@@ -1,5 +1,6 @@
 //! Which broker a command talks to, and where its secret is.
 
+mod broker;
 pub(crate) mod command;
 mod file;
 
@@ -10,7 +11,8 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::exit::usage;
-use crate::secret::SecretSource;
+use crate::secret::{Secret, SecretSource};
+pub(crate) use broker::Broker;
 pub(crate) use file::{Config, Context, user_folder};
 
 /// Options of every command.
@@ -26,21 +28,50 @@ pub(crate) struct Global {
         value_name = "URL",
         help_heading = "Broker"
     )]
-    pub(crate) broker: Option<String>,
+    pub(crate) broker: Option<Secret>,
     /// The file with the password of RabbitMQ, or the connection string of Service Bus
-    #[arg(long, global = true, env = "REDRIVE_SECRET_FILE", value_name = "FILE", help_heading = "Broker")]
+    #[arg(
+        long,
+        global = true,
+        env = "REDRIVE_SECRET_FILE",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Broker"
+    )]
     pub(crate) secret_file: Option<PathBuf>,
     /// The environment variable with that secret; counts before REDRIVE_SECRET_FILE
     #[arg(long, global = true, value_name = "NAME", help_heading = "Broker")]
     pub(crate) secret_env: Option<String>,
     /// A named broker of the configuration file; counts before --broker, except that a --broker that is typed counts before REDRIVE_CONTEXT
-    #[arg(long, short, global = true, env = "REDRIVE_CONTEXT", value_name = "NAME", help_heading = "Broker")]
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "REDRIVE_CONTEXT",
+        hide_env_values = true,
+        value_name = "NAME",
+        help_heading = "Broker"
+    )]
     pub(crate) context: Option<String>,
     /// The configuration file [default: redrive/config.toml in the user's configuration folder]
-    #[arg(long, global = true, env = "REDRIVE_CONFIG", value_name = "FILE", help_heading = "Broker")]
+    #[arg(
+        long,
+        global = true,
+        env = "REDRIVE_CONFIG",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Broker"
+    )]
     pub(crate) config: Option<PathBuf>,
     /// The folder of plans, runs and originals [default: redrive in the user's state folder]
-    #[arg(long, global = true, env = "REDRIVE_STATE", value_name = "FOLDER", help_heading = "Broker")]
+    #[arg(
+        long,
+        global = true,
+        env = "REDRIVE_STATE",
+        hide_env_values = true,
+        value_name = "FOLDER",
+        help_heading = "Broker"
+    )]
     pub(crate) state: Option<PathBuf>,
     /// Reads a dead-letter queue of RabbitMQ although its delivery limit is low: the broker may remove what is looked at too often
     #[arg(long, global = true, help_heading = "Broker")]
@@ -70,10 +101,8 @@ impl Global {
                 _ => None,
             };
             let accept_low_delivery_limit = self.accept_low_delivery_limit;
-            let context =
-                Context { broker: broker.clone(), secret, accept_low_delivery_limit, ..Context::default() };
-            context.check()?;
-            return Ok(context);
+            let broker = Broker::parse(broker.expose())?;
+            return Ok(Context { broker, secret, accept_low_delivery_limit, ..Context::default() });
         }
         let config = Config::read(self.config.clone())?;
         let name = match &self.context {

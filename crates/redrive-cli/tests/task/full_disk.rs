@@ -59,6 +59,10 @@ pub(crate) async fn a_run_goes_on_when_there_is_room(shop: &Shop) {
         if output.code == 0 || output.err.contains("the run is over") {
             break;
         }
+        if output.err.contains("cannot write the journal") {
+            let listed = cli.run(&["runs", "list"]).await.out;
+            assert!(!listed.contains("killed"), "{listed}");
+        }
         full += 1;
         room += PAGE;
         assert!(full < 100, "{}", said.join("\n"));

@@ -311,15 +311,15 @@ pub(crate) async fn foreign(shop: &Shop) {
     assert_eq!(found(&["--where", ".body.id == 12345678901234567890124"]).await, ["b"]);
     assert_eq!(found(&["body.id=100"]).await, ["c"]);
     assert_eq!(found(&["body.id=7"]).await, ["d"]);
-    let others = cli.ok(&["browse", queue, "-body.id=7"]).await;
+    let others = cli.ok(&["browse", queue, "--", "-body.id=7"]).await;
     assert!(
         others.err.contains("the filter left out 1 message: it cannot look into the body"),
         "{}",
         others.err
     );
-    let groups = cli.json(&["groups", queue, "-body.id=7", "--since", "13:27"]).await;
+    let groups = cli.json(&["groups", queue, "--since", "13:27", "--", "-body.id=7"]).await;
     assert_eq!((&groups["count"], &groups["not_looked_into"]), (&3.into(), &1.into()), "{groups}");
-    let planned = cli.json(&["plan", queue, "-body.id=7"]).await;
+    let planned = cli.json(&["plan", queue, "--", "-body.id=7"]).await;
     assert_eq!(planned["not_looked_into"], 1, "{planned}");
     let shown = cli.ok(&["show", queue, "id:a"]).await;
     assert!(

@@ -11,6 +11,8 @@ mod full_disk;
 mod looking;
 mod parking;
 mod running;
+#[cfg(unix)]
+mod serving;
 mod subscribers;
 #[cfg(unix)]
 mod terminal;
@@ -77,6 +79,7 @@ macro_rules! on_rabbitmq_emulator {
             a_queue_that_is_missing_is_named: looking::unknown,
             a_run_is_controlled_from_another_process: running::control,
             a_run_that_waits_says_why: running::waits,
+            a_message_that_cannot_be_carried_stops_no_other: export::what_no_broker_carries_stops_no_other,
             #[cfg(unix)]
             an_undo_restores_nothing_that_another_client_reads: undo::while_another_client_reads,
             the_options_of_a_service_are_explained: service,
@@ -144,6 +147,7 @@ mod memory {
         the_service_says_which_queues_it_has: looking::queues,
         a_discard_that_was_killed_within_a_step_is_undone: undo::of_a_killed_discard,
         two_at_once_put_messages_back_once: undo::two_at_once,
+        two_pages_on_one_host_have_two_sessions: serving::two_pages_on_one_host,
     }
 
     tests! { Shop::small_memory();

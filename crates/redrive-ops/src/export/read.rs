@@ -43,6 +43,11 @@ impl<R: BufRead> ExportLines<R> {
         Self { from, line: 0, ended: false }
     }
 
+    /// Returns the number of the line that was read last; the first one is 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
     fn read(&mut self) -> Result<Option<ExportedEntry>, ReadLineError> {
         loop {
             let mut text = String::new();

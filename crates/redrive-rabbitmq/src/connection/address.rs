@@ -72,6 +72,16 @@ impl Address {
         Ok(Self { uri, has_password })
     }
 
+    /// Reads one URL, or several with commas between them, as [`Options::connect`](crate::Options::connect) does. The environment
+    /// is not asked.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is no AMQP URL. The error repeats no part of the text.
+    pub fn list(urls: &str) -> Result<Vec<Self>, TransportError> {
+        Addresses::parse([urls], |_| None).map(|Addresses(addresses)| addresses)
+    }
+
     pub(crate) fn uri(&self) -> &AMQPUri {
         &self.uri
     }

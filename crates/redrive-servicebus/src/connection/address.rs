@@ -28,8 +28,9 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads a connection string as the Azure portal shows it.
+    /// Reads a connection string as the Azure portal shows it, and as files of variables have it: in quotes.
     pub(crate) fn parse(text: &str) -> Result<Self, TransportError> {
+        let text = unquoted(text.trim_start_matches('\u{feff}'))?;
         let mut parts = Parts::default();
         for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| malformed("a part of it has no `=`"))?;
@@ -60,9 +61,9 @@ impl Address {
         credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
     ) -> Result<Self, TransportError> {
         let refused = |what: &str| {
-            let text = format!(
-                "`{namespace}` is not a namespace: {what}; it looks like `NAMESPACE.servicebus.windows.net`"
-            );
+            // It may hold a secret, and is not shown.
+            let text =
+                format!("this is not a namespace: {what}; it looks like `NAMESPACE.servicebus.windows.net`");
             TransportError::new(TransportErrorKind::Other, text)
         };
         // A connection string is not repeated in the error, because it contains a key.
@@ -71,10 +72,11 @@ impl Address {
                         or pass the connection string to `Options::connect`";
             return Err(TransportError::new(TransportErrorKind::Other, text));
         }
-        let host = namespace.strip_prefix("sb://").unwrap_or(namespace);
-        if host.contains("://") {
-            return Err(refused("it has a scheme"));
-        }
+        let host = match namespace.split_once("://") {
+            Some((scheme, host)) if scheme.eq_ignore_ascii_case("sb") => host,
+            Some(_) => return Err(refused("it has a scheme")),
+            None => namespace,
+        };
         let (host, port) = authority(host).map_err(refused)?;
         Ok(Self {
             host,
@@ -137,6 +139,12 @@ impl Parts {
             "entitypath" => self.entity_path = text(),
             "usedevelopmentemulator" => self.development_emulator = value.eq_ignore_ascii_case("true"),
             "transporttype" => self.transport = transport(value)?,
+            // A line of a file of variables.
+            _ if begins(value.trim_start_matches(['"', '\'']), "endpoint=") => {
+                return Err(malformed(
+                    "a name stands before its `Endpoint`: pass only what follows the first `=`",
+                ));
+            }
             // Other clients have parts that this one does not use.
             _ => {}
         }
@@ -166,16 +174,27 @@ impl Parts {
     }
 }
 
-/// Reads `sb://host[:port][/]`.
+/// Reads `sb://host[:port][/]`, in any case, also without the scheme.
 fn endpoint(text: &str) -> Result<(String, Option<u16>), TransportError> {
-    let rest = ["sb://", "amqps://", "amqp://"]
-        .iter()
-        .find_map(|scheme| text.strip_prefix(scheme))
-        .ok_or_else(|| malformed("its `Endpoint` does not begin with `sb://`"))?;
-    authority(rest).map_err(|what| malformed(&format!("its `Endpoint` does not name a host: {what}")))
+    let (scheme, rest) = text.split_once("://").unwrap_or(("sb", text));
+    if !["sb", "amqps", "amqp"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(malformed("its `Endpoint` does not begin with `sb://`"));
+    }
+    let (host, port) =
+        authority(rest).map_err(|what| malformed(&format!("its `Endpoint` does not name a host: {what}")))?;
+    if port == Some(ADMINISTRATION_PORT) {
+        return Err(malformed(
+            "its `Endpoint` names port 5300, where Microsoft's emulator is administered; messages go to port 5672, or to the port \
+             that the emulator was given for AMQP",
+        ));
+    }
+    Ok((host, port))
 }
 
-/// Reads `host[:port][/]`.
+/// The port of the administration of Microsoft's emulator, for which its documentation has a connection string too.
+const ADMINISTRATION_PORT: u16 = 5300;
+
+/// Reads `host[:port][/]`. What is no host is not shown: it may be a part of a secret.
 fn authority(text: &str) -> Result<(String, Option<u16>), &'static str> {
     let authority = text.split('/').next().unwrap_or_default();
     // An IPv6 address is written in brackets and contains colons.
@@ -186,11 +205,32 @@ fn authority(text: &str) -> Result<(String, Option<u16>), &'static str> {
         }
         _ => (authority, None),
     };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.is_empty() || host.contains(char::is_whitespace) {
-        return Err("it is empty or contains blanks");
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        address.parse::<std::net::Ipv6Addr>().map_err(|_| "it is no address")?;
+        return Ok((address.to_owned(), port));
+    }
+    let is_of_a_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '.' | '_');
+    if host.is_empty() || !host.chars().all(is_of_a_name) {
+        return Err("it is empty, or contains characters that no host has");
     }
     Ok((host.to_owned(), port))
+}
+
+/// Removes blanks around a text, and its quotes.
+fn unquoted(text: &str) -> Result<&str, TransportError> {
+    let text = text.trim();
+    for quote in ['"', '\''] {
+        match (text.strip_prefix(quote), text.strip_suffix(quote)) {
+            (Some(rest), Some(_)) if text.len() > 1 => return Ok(rest[..rest.len() - 1].trim()),
+            (None, None) => {}
+            _ => return Err(malformed("it has a quote at one end only")),
+        }
+    }
+    Ok(text)
+}
+
+fn begins(text: &str, beginning: &str) -> bool {
+    text.get(..beginning.len()).is_some_and(|text| text.eq_ignore_ascii_case(beginning))
 }
 
 /// Reads the transport type, by the names of Microsoft's older and newer clients.

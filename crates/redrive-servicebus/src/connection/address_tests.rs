@@ -18,6 +18,22 @@ fn what_the_portal_shows_is_read() {
 }
 
 #[test]
+fn what_other_places_have_is_read() {
+    for text in [
+        "Endpoint=shop.servicebus.windows.net;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0+/=",
+        "Endpoint=SB://shop.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0+/=;",
+        "\u{feff} \"Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0+/=;\"\n",
+        "' SharedAccessKey = c2VjcmV0+/= ; sharedaccesskeyname=Root;; ENDPOINT = sb://shop.servicebus.windows.net '",
+    ] {
+        let parsed = Address::parse(text).expect(text);
+        assert_eq!(parsed.target(), ("shop.servicebus.windows.net", 5671));
+        assert!(
+            matches!(&parsed.credential, Credential::Key { name, key } if name == "Root" && key == "c2VjcmV0+/=")
+        );
+    }
+}
+
+#[test]
 fn the_emulators_is_read_with_its_port() {
     let text =
         "Endpoint=sb://localhost:50123;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;";
@@ -101,6 +117,12 @@ fn what_is_missing_is_named_and_no_secret_is_shown() {
         ("", "Endpoint"),
         ("hunter2", "`=`"),
         ("Endpoint=https://h/;SharedAccessKeyName=a;SharedAccessKey=hunter2", "sb://"),
+        ("Endpoint=sb://hunter2@h/;SharedAccessKeyName=a;SharedAccessKey=b", "host"),
+        ("Endpoint=sb://a:hunter2@h/;SharedAccessKeyName=a;SharedAccessKey=b", "port"),
+        ("Endpoint=sb://h:5300;SharedAccessKeyName=a;SharedAccessKey=hunter2", "administered"),
+        ("SB=Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hunter2", "name stands before"),
+        ("SB=\"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hunter2\"", "quote"),
+        ("\"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hunter2", "quote"),
         ("Endpoint=sb:///;SharedAccessKeyName=a;SharedAccessKey=hunter2", "host"),
         ("Endpoint=sb://h:many/;SharedAccessKeyName=a;SharedAccessKey=hunter2", "port"),
         ("Endpoint=sb://h;SharedAccessKey=hunter2", "SharedAccessKeyName"),
@@ -122,6 +144,19 @@ fn debug_shows_no_secret() {
 }
 
 proptest! {
+    #[test]
+    fn no_text_made_from_a_connection_string_contains_its_secret(
+        endpoint in "(Endpoint=|)(sb|SB|https|)(://|)(a:s3cret@|s3cret@|)(h|\\[::1\\]|)(:s3cret|:1|)/?",
+        name in ";|; SharedAccessKeyName=a;",
+        key in "(sharedaccesskey|SharedAccessKey|SharedAccessSignature|Key|) ?=? ?[\"'/?#@%:=]{0,2}s3cret[\"'/?#@%:=; ]{0,2}",
+    ) {
+        let shown = match Address::parse(&format!("{endpoint}{name}{key}")) {
+            Ok(address) => format!("{address:?} {:?}", address.target()),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        prop_assert!(!shown.contains("s3cret"), "{endpoint}{name}{key}: {shown}");
+    }
+
     #[test]
     fn anything_is_read_or_refused(text in ".{0,200}") {
         let _ = Address::parse(&text);
