@@ -38,6 +38,9 @@ pub struct Health {
     pub rate_limited_for: Option<Duration>,
     /// How long it has handled messages [one at a time](crate::Suspects), because one of them may have killed a process.
     pub isolated_for: Option<Duration>,
+    /// How long its [ledger](crate::Consumer::ledger) has not been written: the file or its folder is gone, the disk is full, or
+    /// another consumer uses it. Messages are handled all the same.
+    pub ledger_failing_for: Option<Duration>,
     /// Why it is interrupted, or why it ended.
     pub error: Option<String>,
 }
@@ -93,6 +96,7 @@ impl fmt::Display for Health {
             ("rate limited", self.rate_limited_for),
             ("one message at a time", self.isolated_for),
             (&not_ready, self.not_ready_for),
+            ("the ledger cannot be written", self.ledger_failing_for),
         ];
         for (reason, time) in reasons {
             if let Some(time) = time {
@@ -122,6 +126,8 @@ pub(crate) enum Change {
     RateLimitEnded,
     Isolated,
     IsolationEnded,
+    LedgerFailing,
+    LedgerWritten,
     Stopping,
     Ended(Option<String>),
 }
@@ -136,6 +142,7 @@ pub(crate) struct HealthState {
     not_ready: Option<(Instant, String)>,
     rate_limited: Option<Instant>,
     isolated: Option<Instant>,
+    ledger_failing: Option<Instant>,
     error: Option<String>,
 }
 
@@ -149,6 +156,7 @@ impl HealthState {
             not_ready: None,
             rate_limited: None,
             isolated: None,
+            ledger_failing: None,
             error: None,
         }
     }
@@ -184,6 +192,8 @@ impl HealthState {
             Change::RateLimitEnded => end(&mut self.rate_limited),
             Change::Isolated => begin(&mut self.isolated),
             Change::IsolationEnded => end(&mut self.isolated),
+            Change::LedgerFailing => begin(&mut self.ledger_failing),
+            Change::LedgerWritten => end(&mut self.ledger_failing),
             Change::Stopping => std::mem::replace(&mut self.phase, Phase::Stopping) != Phase::Stopping,
             Change::Ended(error) => {
                 let phase = if error.is_some() { Phase::Failed } else { Phase::Stopped };
@@ -204,6 +214,7 @@ impl HealthState {
             layer: self.not_ready.as_ref().map(|(_, layer)| layer.clone()),
             rate_limited_for: elapsed(self.rate_limited),
             isolated_for: elapsed(self.isolated),
+            ledger_failing_for: elapsed(self.ledger_failing),
             error: self.error.clone(),
         }
     }

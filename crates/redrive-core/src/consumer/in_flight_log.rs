@@ -8,12 +8,20 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::health::{Change, HealthState, note};
 use super::ledger_state::{Key, LedgerState};
 use crate::delivery::Delivery;
 
 /// Number of bytes of lines after which the file is rewritten with only what still matters.
 const ROOM: usize = 1024 * 1024;
+
+/// Time between two looks whether the ledger's files are still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Ledger of one consumer.
 #[derive(Debug)]
@@ -22,8 +30,8 @@ pub(crate) struct InFlightLog {
     /// True while the ledger counts deaths for any message.
     names_any: AtomicBool,
     written: Mutex<Written>,
-    /// Held as long as this ledger or the process lives: two writers of one ledger would count each other as dead.
-    lock: File,
+    /// Where it is noted that the ledger cannot be written.
+    health: Option<watch::Sender<HealthState>>,
 }
 
 #[derive(Debug)]
@@ -34,6 +42,10 @@ struct Written {
     room: usize,
     /// True if the last write failed.
     failing: bool,
+    /// Held as long as this ledger or the process lives: two writers of one ledger would count each other as dead.
+    lock: File,
+    /// When to look next whether the lock is still that of the ledger.
+    next_look: Instant,
     /// True if the file may end in the middle of a line: appending to it would make a line that no process can read.
     torn: bool,
 }
@@ -54,8 +66,16 @@ impl InFlightLog {
         let state = LedgerState::read(&text).map_err(|why| broken(path, &why))?;
         let file = rewrite(path, &state).map_err(|error| unwritable(path, &error))?;
         let names_any = AtomicBool::new(state.counted() > 0);
-        let written = Mutex::new(Written { state, file, room: ROOM, failing: false, torn: false });
-        Ok(Self { path: path.to_owned(), names_any, written, lock })
+        let next_look = Instant::now() + LOOK_EVERY;
+        let written =
+            Mutex::new(Written { state, file, room: ROOM, failing: false, lock, next_look, torn: false });
+        Ok(Self { path: path.to_owned(), names_any, written, health: None })
+    }
+
+    /// Notes in this health whether the ledger can be written.
+    pub(crate) fn noting(mut self, health: watch::Sender<HealthState>) -> Self {
+        self.health = Some(health);
+        self
     }
 
     /// Returns true if the ledger counts deaths for any message. Cheap.
@@ -95,17 +115,23 @@ impl InFlightLog {
 
     /// Writes a line. A failed write loses no message, but a death that the line would have recorded is not counted.
     fn write(&self, written: &mut Written, line: &str) {
+        let owned = self.own(written);
         let mut wrote = if written.torn { Ok(()) } else { written.file.write_all(line.as_bytes()) };
         written.torn |= wrote.is_err();
         let full = written.room < line.len();
         written.room = written.room.saturating_sub(line.len());
         // A rewritten file contains the complete state.
-        if written.torn || written.failing || full {
+        if let Err(why) = owned {
+            wrote = Err(io::Error::other(why));
+        } else if written.torn || written.failing || full {
             wrote = rewrite(&self.path, &written.state).map(|file| {
                 (written.file, written.room, written.torn) = (file, ROOM, false);
             });
         }
         let failed_before = std::mem::replace(&mut written.failing, wrote.is_err());
+        if let Some(health) = self.health.as_ref().filter(|_| failed_before != wrote.is_err()) {
+            note(health, if wrote.is_err() { &Change::LedgerFailing } else { &Change::LedgerWritten });
+        }
         match wrote {
             Err(error) if !failed_before => tracing::error!(
                 path = %self.path.display(), %error,
@@ -119,6 +145,24 @@ impl InFlightLog {
         }
     }
 
+    /// Looks from time to time whether the lock is still that of the ledger: whoever deletes it, or its folder, would let a second
+    /// consumer use the ledger too. Takes the lock again if nobody has it, and makes the file be rewritten then.
+    fn own(&self, written: &mut Written) -> Result<(), String> {
+        let now = Instant::now();
+        if now < written.next_look && !written.failing {
+            return Ok(());
+        }
+        written.next_look = now + LOOK_EVERY;
+        if is_at(&written.lock, &with_suffix(&self.path, ".lock")) {
+            // Deleted, or another file: what is written there nobody would read.
+            written.torn |= !is_at(&written.file, &self.path);
+            return Ok(());
+        }
+        written.lock = lock(&self.path)?;
+        written.torn = true;
+        Ok(())
+    }
+
     fn written(&self) -> MutexGuard<'_, Written> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +171,7 @@ impl InFlightLog {
 impl Drop for InFlightLog {
     /// Unlocks explicitly: closing the file is not always enough, because a child process holds it too until its program starts.
     fn drop(&mut self) {
-        let _ = self.lock.unlock();
+        let _ = self.written().lock.unlock();
     }
 }
 
@@ -178,10 +222,31 @@ fn lock(path: &Path) -> Result<File, String> {
 /// Writes a complete new file beside the ledger, then renames it: a process that dies here leaves either the old or the new file.
 fn rewrite(path: &Path, state: &LedgerState) -> io::Result<File> {
     let beside = with_suffix(path, ".new");
-    let mut file = File::create(&beside)?;
+    // Always a file of our own: never through a link that stands there.
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
     file.write_all(state.write().as_bytes())?;
     std::fs::rename(&beside, path)?;
     Ok(file)
+}
+
+/// Returns true if the path leads to this file.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(file), Ok(there)) => (file.dev(), file.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+/// Returns true: where files have no numbers, a file that is open cannot be deleted.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -64,7 +64,7 @@ fn one_that_is_closed_is_free_also_while_a_child_process_begins() {
     let folder = Folder::new("child");
     let first = InFlightLog::open(&folder.ledger()).unwrap();
     // A child process inherits this until its program starts.
-    let inherited = first.lock.try_clone().unwrap();
+    let inherited = first.written().lock.try_clone().unwrap();
     drop(first);
     InFlightLog::open(&folder.ledger()).unwrap();
     drop(inherited);
@@ -138,4 +138,51 @@ fn half_a_line_that_a_full_disk_left_is_never_continued() {
     die(ledger);
     std::fs::remove_dir(&new).unwrap();
     InFlightLog::open(&folder.ledger()).unwrap();
+}
+
+/// Makes the next line look whether the ledger's files are still there, without a wait.
+fn look_now(ledger: &InFlightLog) {
+    ledger.written().next_look = Instant::now();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_beside_the_ledger_is_not_followed() {
+    let folder = Folder::new("link");
+    let foreign = folder.0.join("foreign");
+    std::fs::write(&foreign, "not ours").unwrap();
+    std::os::unix::fs::symlink(&foreign, with_suffix(&folder.ledger(), ".new")).unwrap();
+    InFlightLog::open(&folder.ledger()).unwrap();
+    assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "not ours");
+    assert!(!std::fs::symlink_metadata(folder.ledger()).unwrap().is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_ledger_that_was_deleted_is_noticed_and_has_one_owner() {
+    let folder = Folder::new("deleted");
+    let health = watch::Sender::new(HealthState::new());
+    let failing = || health.borrow().at(Instant::now()).ledger_failing_for.is_some();
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap().noting(health.clone());
+    let running = ledger.begin(&delivery("running"));
+
+    std::fs::remove_dir_all(&folder.0).unwrap();
+    look_now(&ledger);
+    drop(ledger.begin(&delivery("first")));
+    assert!(failing(), "there is no folder");
+
+    std::fs::create_dir_all(&folder.0).unwrap();
+    drop(ledger.begin(&delivery("second")));
+    assert!(!failing(), "the folder is back, and nobody else has taken the ledger");
+    assert!(InFlightLog::open(&folder.ledger()).is_err(), "it has an owner again");
+
+    std::fs::remove_file(with_suffix(&folder.ledger(), ".lock")).unwrap();
+    let other = InFlightLog::open(&folder.ledger()).unwrap();
+    assert_eq!(other.deaths(&delivery("running")), 1, "what the first has begun with is in the file");
+    look_now(&ledger);
+    drop(ledger.begin(&delivery("third")));
+    assert!(failing(), "somebody else has it");
+    drop(running);
+    let text = std::fs::read_to_string(folder.ledger()).unwrap();
+    assert!(!text.contains("third"), "only its owner writes it: {text}");
 }
