@@ -161,7 +161,7 @@ impl Shop {
             builder.queue("stock-retry", Settings::default()).queue("bills-retry", Settings::default());
         let emulator = Arc::new(builder.start().await.expect("started"));
         let shop = |name| Self {
-            queue: format!("events/{name}"),
+            queue: format!("events/Subscriptions/{name}"),
             events: Some("events".into()),
             on: On::ServiceBus(Arc::clone(&emulator)),
         };
@@ -411,9 +411,9 @@ pub(crate) fn tell_to_end(process: &tokio::process::Child) {
     kill_process(id.expect("it runs"), Signal::TERM).expect("told");
 }
 
-/// `TOPIC/SUBSCRIPTION`, or a queue.
+/// `TOPIC/Subscriptions/NAME`, or a queue.
 fn service_bus(queue: &str) -> redrive::servicebus::Options {
-    match queue.split_once('/') {
+    match queue.split_once("/Subscriptions/") {
         Some((topic, name)) => {
             ServiceBus::options(Entity::subscription(topic, name)).retry_queue(format!("{name}-retry"))
         }

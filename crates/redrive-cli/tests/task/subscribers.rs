@@ -22,7 +22,8 @@ pub(crate) async fn one_subscriber(shops: &[Shop]) {
     if !shops[1].has_reports() {
         assert!(done.code == 3 && done.err.contains("retry"), "{}{}", done.out, done.err);
         let secret = cli.path("secret").display().to_string();
-        let queues = r#""events/stock" = "stock-retry", "events/bills" = "bills-retry""#;
+        let queues =
+            r#""events/Subscriptions/stock" = "stock-retry", "events/subscriptions/bills" = "bills-retry""#;
         let azure = format!(
             "[contexts.azure]\nbroker = \"servicebus\"\nsecret = {{ file = {secret:?} }}\nretry-queues = {{ {queues} }}\n"
         );

@@ -38,8 +38,9 @@ pub struct Health {
     pub rate_limited_for: Option<Duration>,
     /// How long it has handled messages [one at a time](crate::Suspects), because one of them may have killed a process.
     pub isolated_for: Option<Duration>,
-    /// How long its [ledger](crate::Consumer::ledger) has not been written: the file or its folder is gone, the disk is full, or
-    /// another consumer uses it. Messages are handled all the same.
+    /// How long its [ledger](crate::Consumer::ledger) has not been written: the file or its folder is gone, the disk is full, or another
+    /// consumer has it. Messages are handled all the same, so this changes neither [`is_live`](Self::is_live) nor
+    /// [`is_ready`](Self::is_ready); a death of the process is not counted.
     pub ledger_failing_for: Option<Duration>,
     /// Why it is interrupted, or why it ended.
     pub error: Option<String>,
@@ -96,7 +97,7 @@ impl fmt::Display for Health {
             ("rate limited", self.rate_limited_for),
             ("one message at a time", self.isolated_for),
             (&not_ready, self.not_ready_for),
-            ("the ledger cannot be written", self.ledger_failing_for),
+            ("the ledger is not written", self.ledger_failing_for),
         ];
         for (reason, time) in reasons {
             if let Some(time) = time {
@@ -247,6 +248,15 @@ mod tests {
 
     fn cut() -> Change {
         Change::Interrupted("connection reset".to_owned())
+    }
+
+    #[test]
+    fn a_ledger_that_is_not_written_shows_and_stops_nothing() {
+        let failing = after(&[Change::Started, Change::LedgerFailing]);
+        assert!(failing.is_live() && failing.is_ready());
+        assert_eq!(failing.to_string(), "running, the ledger is not written for 1s");
+        let written = after(&[Change::Started, Change::LedgerFailing, Change::LedgerWritten]);
+        assert_eq!(written.to_string(), "running");
     }
 
     #[test]

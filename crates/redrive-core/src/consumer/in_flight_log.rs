@@ -8,19 +8,16 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-use tokio::time::Instant;
-
-use super::health::{Change, HealthState, note};
+use super::health::Change;
 use super::ledger_state::{Key, LedgerState};
 use crate::delivery::Delivery;
 
 /// Number of bytes of lines after which the file is rewritten with only what still matters.
 const ROOM: usize = 1024 * 1024;
 
-/// Time between two looks whether the ledger's files are still there.
+/// Time between two looks whether somebody deleted the ledger or its lock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Ledger of one consumer.
@@ -29,23 +26,26 @@ pub(crate) struct InFlightLog {
     path: PathBuf,
     /// True while the ledger counts deaths for any message.
     names_any: AtomicBool,
+    /// True while it cannot be written, or another consumer has it.
+    failing: AtomicBool,
+    /// The value of `failing` that the health of the consumer has.
+    told: AtomicBool,
     written: Mutex<Written>,
-    /// Where it is noted that the ledger cannot be written.
-    health: Option<watch::Sender<HealthState>>,
 }
 
 #[derive(Debug)]
 struct Written {
     state: LedgerState,
+    /// Locked like the file beside it, which may be deleted alone.
     file: File,
-    /// Number of bytes that may still be written before the file is rewritten.
-    room: usize,
-    /// True if the last write failed.
-    failing: bool,
     /// Held as long as this ledger or the process lives: two writers of one ledger would count each other as dead.
     lock: File,
-    /// When to look next whether the lock is still that of the ledger.
+    /// Number of bytes that may still be written before the file is rewritten.
+    room: usize,
+    /// When to look next whether lock and file are still at their paths.
     next_look: Instant,
+    /// True if the last write failed.
+    failing: bool,
     /// True if the file may end in the middle of a line: appending to it would make a line that no process can read.
     torn: bool,
 }
@@ -58,6 +58,11 @@ impl InFlightLog {
     /// Says in one sentence what failed and what to do. Nothing was changed in that case.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let lock = lock(path)?;
+        // Where the file beside the ledger was deleted, its owner still has the ledger itself.
+        let _last = match File::open(path) {
+            Ok(file) => Some(own(path, file)?),
+            Err(_) => None,
+        };
         let text = match std::fs::read(path) {
             Ok(bytes) => String::from_utf8(bytes).map_err(|_| broken(path, "it is not UTF-8 text"))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -68,19 +73,26 @@ impl InFlightLog {
         let names_any = AtomicBool::new(state.counted() > 0);
         let next_look = Instant::now() + LOOK_EVERY;
         let written =
-            Mutex::new(Written { state, file, room: ROOM, failing: false, lock, next_look, torn: false });
-        Ok(Self { path: path.to_owned(), names_any, written, health: None })
-    }
-
-    /// Notes in this health whether the ledger can be written.
-    pub(crate) fn noting(mut self, health: watch::Sender<HealthState>) -> Self {
-        self.health = Some(health);
-        self
+            Mutex::new(Written { state, file, lock, room: ROOM, next_look, failing: false, torn: false });
+        let (failing, told) = Default::default();
+        Ok(Self { path: path.to_owned(), names_any, failing, told, written })
     }
 
     /// Returns true if the ledger counts deaths for any message. Cheap.
     pub(crate) fn names_any(&self) -> bool {
         self.names_any.load(Ordering::Relaxed)
+    }
+
+    /// Returns true while it cannot be written, or another consumer has it. Cheap.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// Returns the change that the health of the consumer has not heard of. Cheap.
+    pub(crate) fn change(&self) -> Option<Change> {
+        let failing = self.is_failing();
+        let is_new = self.told.swap(failing, Ordering::Relaxed) != failing;
+        is_new.then_some(if failing { Change::LedgerFailing } else { Change::LedgerWritten })
     }
 
     /// Returns the number of messages that processes died with.
@@ -115,24 +127,18 @@ impl InFlightLog {
 
     /// Writes a line. A failed write loses no message, but a death that the line would have recorded is not counted.
     fn write(&self, written: &mut Written, line: &str) {
-        let owned = self.own(written);
-        let mut wrote = if written.torn { Ok(()) } else { written.file.write_all(line.as_bytes()) };
-        written.torn |= wrote.is_err();
-        let full = written.room < line.len();
-        written.room = written.room.saturating_sub(line.len());
-        // A rewritten file contains the complete state.
-        if let Err(why) = owned {
-            wrote = Err(io::Error::other(why));
-        } else if written.torn || written.failing || full {
-            wrote = rewrite(&self.path, &written.state).map(|file| {
-                (written.file, written.room, written.torn) = (file, ROOM, false);
-            });
-        }
+        let (wrote, is_lost) = match self.keep(written) {
+            Ok(()) => (self.append(written, line), false),
+            Err(error) => (Err(error), true),
+        };
         let failed_before = std::mem::replace(&mut written.failing, wrote.is_err());
-        if let Some(health) = self.health.as_ref().filter(|_| failed_before != wrote.is_err()) {
-            note(health, if wrote.is_err() { &Change::LedgerFailing } else { &Change::LedgerWritten });
-        }
+        self.failing.store(wrote.is_err(), Ordering::Relaxed);
         match wrote {
+            Err(error) if !failed_before && is_lost => tracing::error!(
+                path = %self.path.display(), %error,
+                "the ledger was deleted, or its lock: messages are handled all the same, but one that kills the process now is \
+                 not counted there; restore its folder, and give each consumer of each process a ledger of its own"
+            ),
             Err(error) if !failed_before => tracing::error!(
                 path = %self.path.display(), %error,
                 "the ledger cannot be written: messages are handled all the same, but one that kills the process now is \
@@ -145,22 +151,46 @@ impl InFlightLog {
         }
     }
 
-    /// Looks from time to time whether the lock is still that of the ledger: whoever deletes it, or its folder, would let a second
-    /// consumer use the ledger too. Takes the lock again if nobody has it, and makes the file be rewritten then.
-    fn own(&self, written: &mut Written) -> Result<(), String> {
+    /// Sees to it that the ledger and its lock are still those at the path. If the lock was deleted, another consumer may have the
+    /// ledger meanwhile, and keeps it then.
+    fn keep(&self, written: &mut Written) -> io::Result<()> {
+        // Not for each line: it would cost more than the lines do.
         let now = Instant::now();
         if now < written.next_look && !written.failing {
             return Ok(());
         }
         written.next_look = now + LOOK_EVERY;
-        if is_at(&written.lock, &with_suffix(&self.path, ".lock")) {
-            // Deleted, or another file: what is written there nobody would read.
-            written.torn |= !is_at(&written.file, &self.path);
-            return Ok(());
+        if !is_at(&written.lock, &with_suffix(&self.path, ".lock")) {
+            let lock = lock(&self.path).map_err(io::Error::other)?;
+            // Another consumer may have had it in between. This ledger is still that of before, unless somebody replaced it.
+            if let Ok(file) = File::open(&self.path)
+                && !is_at(&written.file, &self.path)
+            {
+                own(&self.path, file).map_err(io::Error::other)?;
+            }
+            written.lock = lock;
+            tracing::warn!(path = %self.path.display(), "the lock of the ledger was deleted, and is made again");
         }
-        written.lock = lock(&self.path)?;
-        written.torn = true;
+        if !is_at(&written.file, &self.path) {
+            // What is written to it is read by nobody.
+            written.torn = true;
+        }
         Ok(())
+    }
+
+    /// Appends a line, or rewrites the file.
+    fn append(&self, written: &mut Written, line: &str) -> io::Result<()> {
+        let mut wrote = if written.torn { Ok(()) } else { written.file.write_all(line.as_bytes()) };
+        written.torn |= wrote.is_err();
+        let full = written.room < line.len();
+        written.room = written.room.saturating_sub(line.len());
+        // A rewritten file contains the complete state.
+        if written.torn || written.failing || full {
+            wrote = rewrite(&self.path, &written.state).map(|file| {
+                (written.file, written.room, written.torn) = (file, ROOM, false);
+            });
+        }
+        wrote
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
@@ -171,7 +201,9 @@ impl InFlightLog {
 impl Drop for InFlightLog {
     /// Unlocks explicitly: closing the file is not always enough, because a child process holds it too until its program starts.
     fn drop(&mut self) {
-        let _ = self.written().lock.unlock();
+        let written = self.written();
+        let _ = written.lock.unlock();
+        let _ = written.file.unlock();
     }
 }
 
@@ -205,8 +237,18 @@ impl Drop for Begun<'_> {
 /// the process ends.
 fn lock(path: &Path) -> Result<File, String> {
     let beside = with_suffix(path, ".lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
-    let file = file.map_err(|error| unwritable(&beside, &error))?;
+    loop {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
+        let file = own(path, file.map_err(|error| unwritable(&beside, &error))?)?;
+        // A file that was deleted between these two steps keeps nobody away.
+        if is_at(&file, &beside) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Locks a file of the ledger at `path`.
+fn own(path: &Path, file: File) -> Result<File, String> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(format!(
@@ -219,34 +261,41 @@ fn lock(path: &Path) -> Result<File, String> {
     }
 }
 
-/// Writes a complete new file beside the ledger, then renames it: a process that dies here leaves either the old or the new file.
-fn rewrite(path: &Path, state: &LedgerState) -> io::Result<File> {
-    let beside = with_suffix(path, ".new");
-    // Always a file of our own: never through a link that stands there.
-    match std::fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
-    file.write_all(state.write().as_bytes())?;
-    std::fs::rename(&beside, path)?;
-    Ok(file)
-}
-
-/// Returns true if the path leads to this file.
+/// Returns true if this file, and no other, is at the path.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
+    let id = |found: &std::fs::Metadata| (found.dev(), found.ino());
     match (file.metadata(), std::fs::metadata(path)) {
-        (Ok(file), Ok(there)) => (file.dev(), file.ino()) == (there.dev(), there.ino()),
+        (Ok(open), Ok(there)) => id(&open) == id(&there),
         _ => false,
     }
 }
 
-/// Returns true: where files have no numbers, a file that is open cannot be deleted.
+/// Open files cannot be deleted here.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
+}
+
+/// Writes a complete new file beside the ledger, then renames it: a process that dies here leaves either the old or the new file. The
+/// new file is created here: a link at its place is removed, and never followed.
+fn rewrite(path: &Path, state: &LedgerState) -> io::Result<File> {
+    let beside = with_suffix(path, ".new");
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&beside)?;
+    #[cfg(unix)]
+    file.try_lock()?;
+    file.write_all(state.write().as_bytes())?;
+    std::fs::rename(&beside, path)?;
+    Ok(file)
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -107,7 +107,7 @@ fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_o
     let folder = Folder::new("failing");
     let ledger = InFlightLog::open(&folder.ledger()).unwrap();
     // The file accepts no writes, as on a full disk, and cannot be replaced either.
-    ledger.written().file = File::open(folder.ledger()).unwrap();
+    read_only(&ledger, &folder);
     let new = with_suffix(&folder.ledger(), ".new");
     std::fs::create_dir(&new).unwrap();
     let begun = ledger.begin(&delivery("a"));
@@ -121,6 +121,84 @@ fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_o
     assert_eq!((next.deaths(&delivery("a")), next.deaths(&delivery("b"))), (0, 1));
 }
 
+/// Makes the next line look whether the ledger is still there, without a wait.
+#[cfg(unix)]
+fn look_now(ledger: &InFlightLog) {
+    ledger.written().next_look = Instant::now();
+}
+
+/// Replaces the open file by one that accepts no writes, as on a full disk.
+fn read_only(ledger: &InFlightLog, folder: &Folder) {
+    replace(ledger, File::open(folder.ledger()).unwrap());
+}
+
+fn replace(ledger: &InFlightLog, file: File) {
+    ledger.written().file = file;
+}
+
+#[cfg(unix)]
+#[test]
+fn a_rewrite_follows_no_link() {
+    let folder = Folder::new("link");
+    let target = folder.0.join("target");
+    std::fs::write(&target, "precious").unwrap();
+    std::os::unix::fs::symlink(&target, with_suffix(&folder.ledger(), ".new")).unwrap();
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
+    std::mem::forget(ledger.begin(&delivery("a")));
+    die(ledger);
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+    assert_eq!(InFlightLog::open(&folder.ledger()).unwrap().deaths(&delivery("a")), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn whose_lock_is_deleted_keeps_its_ledger() {
+    let folder = Folder::new("lock");
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
+    let lock = with_suffix(&folder.ledger(), ".lock");
+    std::fs::remove_file(&lock).unwrap();
+    let refused = InFlightLog::open(&folder.ledger()).unwrap_err();
+    assert!(refused.contains("in use by another consumer"), "{refused}");
+    look_now(&ledger);
+    std::mem::forget(ledger.begin(&delivery("a")));
+    assert!(!ledger.is_failing() && is_at(&ledger.written().lock, &lock));
+    die(ledger);
+    assert_eq!(InFlightLog::open(&folder.ledger()).unwrap().deaths(&delivery("a")), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn whose_folder_is_deleted_says_so_until_it_is_back() {
+    let folder = Folder::new("vanishing");
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
+    std::fs::remove_dir_all(&folder.0).unwrap();
+    look_now(&ledger);
+    std::mem::forget(ledger.begin(&delivery("a")));
+    assert!(ledger.is_failing());
+    std::fs::create_dir(&folder.0).unwrap();
+    let other = InFlightLog::open(&folder.ledger()).unwrap();
+    drop(ledger.begin(&delivery("b")));
+    assert!(ledger.is_failing(), "the other one has it");
+    drop(other);
+    drop(ledger.begin(&delivery("b")));
+    assert!(!ledger.is_failing());
+    die(ledger);
+    let next = InFlightLog::open(&folder.ledger()).unwrap();
+    assert_eq!((next.deaths(&delivery("a")), next.deaths(&delivery("b"))), (1, 0));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_deleted_ledger_is_written_again() {
+    let folder = Folder::new("deleted");
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
+    std::fs::remove_file(folder.ledger()).unwrap();
+    look_now(&ledger);
+    std::mem::forget(ledger.begin(&delivery("a")));
+    die(ledger);
+    assert_eq!(InFlightLog::open(&folder.ledger()).unwrap().deaths(&delivery("a")), 1);
+}
+
 #[test]
 fn half_a_line_that_a_full_disk_left_is_never_continued() {
     let folder = Folder::new("half");
@@ -129,60 +207,13 @@ fn half_a_line_that_a_full_disk_left_is_never_continued() {
     // The disk is full in the middle of a line, and there is no room for a new file either.
     let new = with_suffix(&folder.ledger(), ".new");
     std::fs::create_dir(&new).unwrap();
-    ledger.written().file = File::open(folder.ledger()).unwrap();
+    read_only(&ledger, &folder);
     std::mem::forget(ledger.begin(&delivery("a")));
     on_disk().write_all(b"+ 0 a").unwrap();
     // There is room for a line again, but still none for the new file; then the process dies.
-    ledger.written().file = on_disk();
+    replace(&ledger, on_disk());
     std::mem::forget(ledger.begin(&delivery("b")));
     die(ledger);
     std::fs::remove_dir(&new).unwrap();
     InFlightLog::open(&folder.ledger()).unwrap();
-}
-
-/// Makes the next line look whether the ledger's files are still there, without a wait.
-fn look_now(ledger: &InFlightLog) {
-    ledger.written().next_look = Instant::now();
-}
-
-#[cfg(unix)]
-#[test]
-fn a_link_beside_the_ledger_is_not_followed() {
-    let folder = Folder::new("link");
-    let foreign = folder.0.join("foreign");
-    std::fs::write(&foreign, "not ours").unwrap();
-    std::os::unix::fs::symlink(&foreign, with_suffix(&folder.ledger(), ".new")).unwrap();
-    InFlightLog::open(&folder.ledger()).unwrap();
-    assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "not ours");
-    assert!(!std::fs::symlink_metadata(folder.ledger()).unwrap().is_symlink());
-}
-
-#[cfg(unix)]
-#[test]
-fn a_ledger_that_was_deleted_is_noticed_and_has_one_owner() {
-    let folder = Folder::new("deleted");
-    let health = watch::Sender::new(HealthState::new());
-    let failing = || health.borrow().at(Instant::now()).ledger_failing_for.is_some();
-    let ledger = InFlightLog::open(&folder.ledger()).unwrap().noting(health.clone());
-    let running = ledger.begin(&delivery("running"));
-
-    std::fs::remove_dir_all(&folder.0).unwrap();
-    look_now(&ledger);
-    drop(ledger.begin(&delivery("first")));
-    assert!(failing(), "there is no folder");
-
-    std::fs::create_dir_all(&folder.0).unwrap();
-    drop(ledger.begin(&delivery("second")));
-    assert!(!failing(), "the folder is back, and nobody else has taken the ledger");
-    assert!(InFlightLog::open(&folder.ledger()).is_err(), "it has an owner again");
-
-    std::fs::remove_file(with_suffix(&folder.ledger(), ".lock")).unwrap();
-    let other = InFlightLog::open(&folder.ledger()).unwrap();
-    assert_eq!(other.deaths(&delivery("running")), 1, "what the first has begun with is in the file");
-    look_now(&ledger);
-    drop(ledger.begin(&delivery("third")));
-    assert!(failing(), "somebody else has it");
-    drop(running);
-    let text = std::fs::read_to_string(folder.ledger()).unwrap();
-    assert!(!text.contains("third"), "only its owner writes it: {text}");
 }

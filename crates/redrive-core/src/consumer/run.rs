@@ -171,7 +171,6 @@ async fn start<T: Transport>(
     let queue = transport.queue().to_owned();
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
     let ledger = settings.ledger.as_deref().map(InFlightLog::open).transpose().map_err(refused)?;
-    let ledger = ledger.map(|ledger| ledger.noting(health.clone()));
     let preflight = Arc::new(Preflight::new(&queue, &settings, ledger.is_some()));
     let changed = Arc::clone(&preflight);
     let reception = Reception::new(&queue, &settings.observers, health, settings.give_up_after);

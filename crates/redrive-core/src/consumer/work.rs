@@ -10,6 +10,7 @@ use tracing::{Instrument, Span};
 
 use super::context::Context;
 use super::in_flight::{Alone, InFlight};
+use super::in_flight_log::InFlightLog;
 use super::settle::Ended;
 use super::settled_cache::SettledCache;
 use super::{Event, telemetry};
@@ -117,6 +118,9 @@ impl<T: Transport> Context<T> {
         self.tell(&Event::Received { delivery: &delivery });
         in_flight.handled = true;
         let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
+        if let Some(change) = self.ledger.as_ref().and_then(InFlightLog::change) {
+            self.note(&change);
+        }
         let began = (!self.settings.observers.is_empty()).then(Instant::now);
         let lost = self.receiver.lost(&receipt);
         let Some(disposition) = self.decide(service, &delivery, lost).await else {
