@@ -86,11 +86,11 @@ impl Reception {
     pub(super) fn changed(&self, connection: Result<(), TransportError>) {
         match connection {
             Ok(()) => self.received(),
-            Err(error) => self.interrupted(error),
+            Err(error) => self.interrupted(&error),
         }
     }
 
-    fn interrupted(&self, error: TransportError) {
+    fn interrupted(&self, error: &TransportError) {
         let mut is_another = false;
         self.state.send_modify(|state| {
             let before = state.interruption.take();
@@ -104,8 +104,8 @@ impl Reception {
         let queue = &*self.queue;
         if note(&self.health, &Change::Interrupted(error.to_string())) {
             tracing::error!(queue, %error, gives_up_after = self.give_up_after.map(tracing::field::debug), "cannot receive: tries again until it can");
-            *self.span() = Some(telemetry::interruption_span(queue, &error));
-            self.observers.tell(&Event::Interrupted { queue, error: &error });
+            *self.span() = Some(telemetry::interruption_span(queue, error));
+            self.observers.tell(&Event::Interrupted { queue, error });
         } else if is_another {
             tracing::error!(queue, %error, "still cannot receive, for another reason: tries again until it can");
         }
@@ -228,7 +228,7 @@ impl Reception {
             false
         });
         self.receives.store(false, Ordering::Release);
-        self.interrupted(error);
+        self.interrupted(&error);
         Ok(())
     }
 
