@@ -23,6 +23,8 @@ const SUBPROTOCOLS: [&str; 2] = ["amqp", "AMQPWSB10"];
 const SUBPROTOCOL_HEADER: &str = "Sec-WebSocket-Protocol";
 
 /// Accepts the client's request for a WebSocket.
+// As for `agree`, which the closure calls.
+#[expect(clippy::result_large_err)]
 pub(super) async fn accept<S>(stream: S, door: Option<&Door>) -> io::Result<Halves>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
