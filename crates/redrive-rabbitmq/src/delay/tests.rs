@@ -78,7 +78,7 @@ fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
 /// Policies that name their waits, one with full jitter over a day, and none.
 fn policies() -> [Vec<Duration>; 4] {
     let jittered =
-        (0..20).flat_map(|attempt| (1..=4).map(move |quarter| millis(250 * quarter << attempt.min(16))));
+        (0..20).flat_map(|attempt| (1..=4).map(move |quarter| millis((250 * quarter) << attempt.min(16))));
     [
         Vec::new(),
         vec![millis(1000), millis(10_000), millis(60_000)],

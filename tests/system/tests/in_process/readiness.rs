@@ -88,7 +88,8 @@ async fn what_expires_while_it_waits_takes_no_place_of_a_limit() {
 async fn what_a_foreign_layer_turns_away_takes_no_place_of_a_limit() {
     let (_, transport) = memory_with(numbered(100));
     let diary = Diary::new();
-    let odd = |delivery: Delivery| if number_of(&delivery) % 2 == 0 { Ok(delivery) } else { Err("odd") };
+    let odd =
+        |delivery: Delivery| if number_of(&delivery).is_multiple_of(2) { Ok(delivery) } else { Err("odd") };
     let consumer = Consumer::new(transport)
         .with_dead_letter_backoff(redrive::NoRetry)
         .layer(FilterLayer::new(odd))
@@ -258,10 +259,11 @@ impl<S: Service<Delivery>> Service<Delivery> for SlowService<S> {
 }
 
 type Boxed = BoxCloneService<Delivery, Disposition, BoxError>;
+type BoxedLayer = Box<dyn Fn(Boxed) -> Boxed + Send + Sync>;
 
 /// Any order of stages and layers.
 #[derive(Clone)]
-struct AnyOrder(Arc<Vec<Box<dyn Fn(Boxed) -> Boxed + Send + Sync>>>);
+struct AnyOrder(Arc<Vec<BoxedLayer>>);
 
 impl<S> Layer<S> for AnyOrder
 where
@@ -276,7 +278,7 @@ where
 }
 
 /// A layer as a function, with its error boxed.
-fn boxed<L>(layer: L) -> Box<dyn Fn(Boxed) -> Boxed + Send + Sync>
+fn boxed<L>(layer: L) -> BoxedLayer
 where
     L: Layer<Boxed> + Send + Sync + 'static,
     L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
