@@ -4,6 +4,7 @@ mod backoff;
 mod context;
 mod control;
 mod explain;
+mod get_ready;
 mod give_back;
 mod group;
 mod guarded_count;

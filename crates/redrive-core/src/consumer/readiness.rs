@@ -1,18 +1,12 @@
-//! Waits until a stack is ready, and notices if nothing will ever make it so.
+//! Notices a stack that is not ready, if nothing will ever make it so. Waits for nothing: [`get_ready`](super::get_ready) does.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
-use super::Event;
-use super::context::Context;
-use super::health::Change;
-use crate::disposition::BoxError;
 use crate::readiness::WaitsFor;
-use crate::service::ErasedService;
-use crate::transport::Transport;
 
 /// How long a stack may be not ready before that is reported, while no call runs whose end could make it ready.
 const NOT_READY_AFTER: Duration = Duration::from_secs(60);
@@ -50,19 +44,19 @@ impl Readiness {
     }
 
     /// Returns when to look next at a stack that is not ready.
-    fn next_look(&self) -> Instant {
+    pub(super) fn next_look(&self) -> Instant {
         let mut wait = self.wait();
         self.waits.store(true, Ordering::Relaxed);
         wait.get_or_insert_with(|| Wait::begin(Instant::now())).next_look
     }
 
-    fn look(&self, waits_for: WaitsFor) -> Option<Look> {
+    pub(super) fn look(&self, waits_for: WaitsFor) -> Option<Look> {
         let idle = self.calls.load(Ordering::Relaxed) == 0;
         self.wait().as_mut()?.look(Instant::now(), idle, waits_for)
     }
 
     /// Ends the wait. Returns what was reported in it.
-    fn end(&self) -> Option<Cause> {
+    pub(super) fn end(&self) -> Option<Cause> {
         if !self.waits.load(Ordering::Relaxed) {
             return None;
         }
@@ -83,14 +77,14 @@ struct Wait {
 
 /// What keeps a stack from being ready, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cause {
-    waits_for: WaitsFor,
-    since: Instant,
+pub(super) struct Cause {
+    pub(super) waits_for: WaitsFor,
+    pub(super) since: Instant,
 }
 
 /// Result of a look at a stack that has not been ready for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+pub(super) enum Look {
     /// To be reported, after the end of what was reported before.
     Found {
         cause: Cause,
@@ -122,72 +116,6 @@ impl Wait {
             return Some(Look::Reported);
         }
         Some(Look::Found { cause, instead_of: self.reported.replace(cause) })
-    }
-}
-
-impl<T: Transport> Context<T> {
-    /// Waits until the stack is ready for one call. Reports, once, if it is not ready for a minute while no call runs. Cancel safe.
-    pub(crate) async fn ready(&self, stack: &mut ErasedService) -> Result<(), BoxError> {
-        loop {
-            // A stack that is ready at once needs no timer: it is polled first.
-            let next_look = async { sleep_until(self.readiness.next_look()).await };
-            tokio::select! {
-                biased;
-                ready = stack.ready() => {
-                    self.end_wait_for_readiness();
-                    return ready;
-                }
-                () = next_look => {}
-            }
-            let Some(look) = stack.waits_for().and_then(|waits_for| self.readiness.look(waits_for)) else {
-                continue;
-            };
-            if let Look::Found { cause, instead_of } = look {
-                instead_of.into_iter().for_each(|earlier| self.report_end(earlier));
-                self.report(cause);
-            }
-            // Gives back what the stack has reserved in part: two consumers may hold what the other one waits for.
-            *stack = self.stack();
-        }
-    }
-
-    /// Call when a stack is ready, or when none is waited for any more.
-    pub(crate) fn end_wait_for_readiness(&self) {
-        if let Some(cause) = self.readiness.end() {
-            self.report_end(cause);
-        }
-    }
-
-    fn report(&self, Cause { waits_for, since }: Cause) {
-        let queue = self.queue();
-        let after = since.elapsed();
-        if waits_for == WaitsFor::RateLimit {
-            tracing::info!(queue, ?after, "takes no messages for now: the rate limit allows none yet");
-            self.note(&Change::RateLimited(since));
-            return;
-        }
-        tracing::error!(
-            queue,
-            ?after,
-            layer = %waits_for,
-            "takes no messages: this layer is not ready, and nothing is being handled whose end could make it ready. If others \
-             share its limit, look at what they hold"
-        );
-        let layer = waits_for.to_string();
-        self.tell(&Event::NotReady { queue, layer: &layer });
-        self.note(&Change::NotReady { layer, since });
-    }
-
-    fn report_end(&self, Cause { waits_for, since }: Cause) {
-        let queue = self.queue();
-        let after = since.elapsed();
-        if waits_for == WaitsFor::RateLimit {
-            self.note(&Change::RateLimitEnded);
-            return;
-        }
-        tracing::info!(queue, ?after, layer = %waits_for, "takes messages again: the layer is ready");
-        self.note(&Change::Ready);
-        self.tell(&Event::Ready { queue, after });
     }
 }
 
