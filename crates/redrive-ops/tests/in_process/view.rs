@@ -7,7 +7,7 @@ use redrive_memory::MemoryBroker;
 use redrive_ops::{Filter, ShelfView, SnapshotOptions, TrendOptions, ViewOptions, snapshot};
 
 fn at(seconds: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
 }
 
 /// Creates a shelf with this many orders that failed, each with a body of 1 KiB.
