@@ -55,7 +55,7 @@ pub(crate) struct Restored {
     pub(crate) ended: Option<anyhow::Error>,
 }
 
-/// After so many refusals in a row that may have one cause, the cause is no longer looked for in the messages.
+/// Number of refusals in a row, for a reason that is not clear, after which all messages are taken to be refused.
 const REFUSALS_IN_A_ROW: u32 = 3;
 
 /// Restores one entry after the other, each noted before and after: if the journal cannot be written, the entry is not restored.

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::guarded_count::GuardedCount;
 use crate::disposition::Shelf;
 use crate::settlement::Settlement;
-
 use crate::transport::{TransportError, TransportErrorKind};
 
 /// How often in turn a copy is refused, while others are stored at the same place, before its message is the reason.
 const REFUSED_ALONE: u32 = 10;
-/// With several copies refused, and none stored, the intake pauses for so many tries: about a minute. Then each of these messages only
-/// keeps its place, because all of them together may still be the exception.
+/// Number of tries, about a minute, for which the intake pauses if several copies are refused and none is stored. Then each of these
+/// messages only keeps its place, because all of them together may still be the exception.
 const PAUSED_FOR: u32 = 10;
 
 /// What the consumer does about a copy that was not stored.

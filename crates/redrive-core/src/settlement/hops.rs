@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A wait ends late by at most this part of it, if the hops can be put together for that.
 const LATE_BY: u32 = 10;
-/// A wait takes at most so many hops, unless the next longer hop takes more than twice as long: each hop is a copy and a delivery.
+/// Upper bound of the hops of a wait, unless the next longer hop takes more than twice as long: each hop is a copy and a delivery.
 const MOST_HOPS: usize = 8;
 
 /// The beginning of a wait.
@@ -21,7 +21,8 @@ pub(super) fn most_late(wait: Duration) -> Duration {
     wait / LATE_BY
 }
 
-/// Splits a wait, to end later by `most_late` at most where that is possible. `hops`: how long a message can be held at once, shortest first; each shorter wait is held for the next longer of them.
+/// Splits a wait, to end later by `most_late` at most where that is possible. `hops`: how long a message can be held at once, shortest
+/// first; each shorter wait is held for the next longer of them.
 pub(super) fn split(wait: Duration, most_late: Duration, hops: &[Duration]) -> Split {
     let at_once = Split { first: wait, whole: wait };
     let longer = |rest: Duration| hops.get(hops.partition_point(|&hop| hop < rest)).copied();

@@ -44,8 +44,8 @@ pub(crate) fn count(
     returns.saturating_sub(rejected).saturating_add(1)
 }
 
-/// How many rejections are believed. Any publisher can write `x-death`: a message that kills its process is delivered so many times more
-/// at most.
+/// Upper bound of the rejections that are believed. Any publisher can write `x-death`: a message that kills its process gets this number
+/// of further deliveries at most.
 const MOST_REJECTIONS: u32 = 100;
 
 /// Returns how often a message was rejected in this queue, by `x-death`.

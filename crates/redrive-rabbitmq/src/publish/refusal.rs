@@ -81,7 +81,7 @@ pub(super) fn publishing(target: &str, alone: bool, ended: Error) -> TransportEr
 pub(crate) struct RefusedInTurn(AtomicU32);
 
 impl RefusedInTurn {
-    /// With so many in turn, the reason is taken to lie in the target.
+    /// Number of refusals in turn after which the reason is taken to lie in the target.
     const MOST: u32 = 3;
 
     /// Notes that a copy was stored.

@@ -356,7 +356,7 @@ async fn everything_ends(seed: u64) -> Result<(), String> {
         stacks.insert(queue, (concurrency, names));
         running.push(ends(broker, queue, layers, concurrency, rng.fork()));
     }
-    // Two consumers that need both limits may wait for each other, until the watchdog makes one of them begin anew.
+    // Two consumers that need both limits may wait for each other, until the watchdog makes one of them give back what it holds.
     let needs_both = |names: &[&str]| names.contains(&"shared") && names.contains(&"shared too");
     let cross = stacks.values().filter(|(_, names)| needs_both(names)).count() > 1;
     let limit = if cross { mins(60) } else { BEFORE_THE_WATCHDOG };
