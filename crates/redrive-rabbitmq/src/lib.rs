@@ -16,6 +16,7 @@
 mod broker;
 mod connection;
 mod convert;
+mod declarations;
 mod delay;
 mod error;
 mod facts;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::connection::{Connection, ConnectionAccess};
+use crate::declarations::Declarations;
 use crate::delay::DelayStrategy;
 use crate::error;
 #[cfg(feature = "management")]
@@ -45,6 +46,8 @@ pub(crate) struct QueuePreparation {
     preparations: AtomicU64,
     /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it: any, or the one that is named.
     quorum_ready_at: Mutex<Vec<(Option<String>, Instant)>>,
+    /// Declarations of queues that were missing, shared by all who found one missing.
+    declarations: Declarations,
 }
 
 /// When the queues are prepared.
@@ -105,8 +108,8 @@ impl QueuePreparation {
         facts: Arc<TransportFacts>,
     ) -> Self {
         let (prepared_in, declaring) = (AtomicU64::new(NEVER), tokio::sync::Mutex::default());
-        let (preparations, quorum_ready_at) = (AtomicU64::new(0), Mutex::default());
-        Self { options, plan, connections, facts, prepared_in, declaring, preparations, quorum_ready_at }
+        let (declarations, quorum_ready_at) = (Declarations::default(), Mutex::default());
+        Self { options, plan, connections, facts, prepared_in, declaring, declarations, quorum_ready_at }
     }
 
     fn queue(&self) -> &str {
@@ -167,7 +170,6 @@ impl QueuePreparation {
         }
         #[cfg(feature = "management")]
         self.compare(&parts).await?;
-        self.preparations.fetch_add(1, Ordering::AcqRel);
         let found_at_first = self.prepared_in.swap(epoch, Ordering::AcqRel) == NEVER;
         if found_at_first && parts.iter().any(|(part, task)| *task == Task::Declare && part.is_quorum()) {
             // Another process may have declared it a moment ago.
@@ -285,6 +287,10 @@ impl QueuePreparation {
         wrong.into_iter().next().map_or(Ok(()), Err)
     }
 
+    pub(crate) fn declarations(&self) -> &Declarations {
+        &self.declarations
+    }
+
     /// Declares what is missing: a spare delay queue when it is first needed, or whatever was deleted. Before the transport is
     /// open, only the queue of this route: it is not known yet which delay queues will be needed.
     pub(crate) async fn declare_missing(&self, route: &Route) -> Result<(), TransportError> {
@@ -304,12 +310,7 @@ impl QueuePreparation {
             info!(queue = route.target(), "declaring a delay queue for a wait that was not known before");
             return self.declare_parts(vec![spare]).await;
         }
-        let before = self.preparations.load(Ordering::Acquire);
         let _one_at_a_time = self.declaring.lock().await;
-        if self.preparations.load(Ordering::Acquire) != before {
-            // Another copy that came back had it declared meanwhile.
-            return Ok(());
-        }
         warn!(queue = route.target(), "the queue is missing: declaring it");
         self.distrust();
         self.prepare_now().await
@@ -328,7 +329,8 @@ impl QueuePreparation {
     pub(crate) async fn declare_parts(&self, parts: Vec<Part>) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
         let connection = self.control().await?;
-        info!(queue = %self.queue(), ?parts, "declaring a queue that a message was published to");
+        let missing = parts.last().map(ToString::to_string).unwrap_or_default();
+        info!(queue = %self.queue(), missing, "declaring a queue that a message was published to");
         let all: Vec<_> = parts.iter().collect();
         let declared = topology::declare_all(&connection.channel().await?, &all).await;
         if !declared {

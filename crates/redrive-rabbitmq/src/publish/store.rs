@@ -59,30 +59,36 @@ impl CopyStore {
         form: Form,
         caller: Caller,
     ) -> Result<(), TransportError> {
+        let since = self.queues.declarations().ended();
         let answer = self.publish(route, message.clone(), form, caller).await;
         if !(is_missing(&answer) && self.queues.declares(route)) {
             return stored(answer?, route);
         }
         // Boxed: few messages need this, and their futures should not reserve room for it.
-        Box::pin(self.declare_and_publish(route, message, form, caller)).await
+        Box::pin(self.declare_and_publish(route, message, form, caller, since)).await
     }
 
+    /// `since`: the number of declarations when the message was published in vain.
     async fn declare_and_publish(
         &self,
         route: &Route,
         message: Message,
         form: Form,
         caller: Caller,
+        since: u64,
     ) -> Result<(), TransportError> {
         // These channels are subscribed to a work queue that is gone; later channels are not.
         let is_work = *route == Route::queue(&self.plan.names.work);
         let channels = if is_work { self.deliveries.in_use() } else { Vec::new() };
-        self.queues.declare_missing(route).await.map_err(|error| {
+        let declaring = self.queues.declare_missing(route);
+        let declared = self.queues.declarations().share(route, since, declaring).await.map_err(|error| {
             let message = format!("the message was not stored: {error}");
             TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
         })?;
-        // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again immediately.
-        channels.iter().for_each(|channel| channel.end());
+        if declared {
+            // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again immediately.
+            channels.iter().for_each(|channel| channel.end());
+        }
         self.queues.wait_quorum_ready(route).await;
         self.publish_once(route, message, form, caller).await
     }
