@@ -225,7 +225,7 @@ impl QueuePreparation {
         parts: &[(Part, Task)],
     ) -> Result<bool, TransportError> {
         let with = |task| parts.iter().filter(move |(_, of)| *of == task).map(|(part, _)| part);
-        let channel = connection.channel().await?;
+        let channel = connection.channel_to_ask().await?;
         if topology::first_unfit(&channel, &with(Task::Verify).collect::<Vec<_>>()).await.is_some() {
             return Ok(false);
         }
@@ -236,10 +236,7 @@ impl QueuePreparation {
             Some((first, error)) if error::is_missing(&error) => {
                 let (queue, missing) = (self.queue(), declared[first]);
                 if self.prepared_in.load(Ordering::Acquire) == NEVER {
-                    info!(
-                        %queue, %missing,
-                        "declaring the queues; the client library logs what was missing as the error of a channel"
-                    );
+                    info!(%queue, %missing, "declaring the queues");
                 } else {
                     warn!(
                         %queue, %missing,
@@ -247,7 +244,7 @@ impl QueuePreparation {
                     );
                 }
                 self.distrust();
-                Ok(topology::declare_all(&connection.channel().await?, &declared).await)
+                Ok(topology::declare_all(&connection.channel_to_ask().await?, &declared).await)
             }
             Some(_) => Ok(false),
         }
@@ -332,7 +329,7 @@ impl QueuePreparation {
         let missing = parts.last().map(ToString::to_string).unwrap_or_default();
         info!(queue = %self.queue(), missing, "declaring a queue that a message was published to");
         let all: Vec<_> = parts.iter().collect();
-        let declared = topology::declare_all(&connection.channel().await?, &all).await;
+        let declared = topology::declare_all(&connection.channel_to_ask().await?, &all).await;
         if !declared {
             for part in &parts {
                 topology::prepare(&connection, part, Task::Declare).await?;

@@ -144,4 +144,13 @@ impl Page {
     pub(crate) async fn stop(mut self) {
         self.server.kill().await.expect("killed");
     }
+
+    /// Ends it as an orchestrator does.
+    #[cfg(unix)]
+    pub(crate) async fn terminate(mut self) {
+        let pid = self.server.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs").success());
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), self.server.wait()).await;
+        assert!(ended.expect("in time").expect("it ends").success());
+    }
 }

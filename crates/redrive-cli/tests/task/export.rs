@@ -69,8 +69,11 @@ pub(crate) async fn what_no_broker_carries_stops_no_other(shop: &Shop) {
     }
 }
 
+/// The exporter shows the shelf, and logs no error from its start to its end.
 pub(crate) async fn exported(cli: &Cli, queue: &str) {
-    let exporter = cli.command(&["exporter", queue, "--listen", "127.0.0.1:0"]);
+    let log = cli.path("exporter.log");
+    let mut exporter = cli.command(&["-v", "exporter", queue, "--listen", "127.0.0.1:0"]);
+    exporter.stderr(std::fs::File::create(&log).expect("a file"));
     let exporter = crate::common::Page::of(exporter).await;
     let seen = async {
         loop {
@@ -81,5 +84,11 @@ pub(crate) async fn exported(cli: &Cli, queue: &str) {
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(60), seen).await.expect("the count of the shelf");
+    #[cfg(unix)]
+    exporter.terminate().await;
+    #[cfg(not(unix))]
     exporter.stop().await;
+    let log = std::fs::read_to_string(log).expect("text");
+    let errors: Vec<_> = log.lines().filter(|line| line.contains("ERROR")).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
 }

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lapin::Channel;
 use lapin::options::ConfirmSelectOptions;
 use redrive_core::{TransportError, TransportErrorKind};
 use redrive_transport::ReconnectBackoff;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
+use super::channel::Channel;
 use super::open::Connection;
 use super::reconnecting::ReconnectingConnection;
 use super::timeouts::{LONGEST_BACKOFF, unless_blocked, with_timeout};

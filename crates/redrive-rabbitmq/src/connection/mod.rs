@@ -9,6 +9,7 @@
 //! | [`timeouts`] | how long to wait for the broker's answer |
 //! | [`uninterrupted`] | requests that go on if their caller goes away |
 //! | [`open`] | one connection, from its opening on |
+//! | [`channel`] | one channel, closed in order |
 //! | [`reconnecting`] | the connection of one role, made again when it is lost |
 //! | [`channel_pool`] | channels to publish on |
 //! | [`connections`] | all connections of one transport, or of several |
@@ -16,6 +17,7 @@
 
 mod access;
 mod address;
+mod channel;
 mod channel_pool;
 mod connections;
 mod credentials;
@@ -30,6 +32,7 @@ mod url;
 pub(crate) use access::{ConnectionAccess, Ownership};
 pub use address::Address;
 pub(crate) use address::url_from_env;
+pub(crate) use channel::Channel;
 pub(crate) use channel_pool::{ChannelPool, PooledChannel, blocked_by_the_broker};
 pub use connections::Connections;
 pub use credentials::{Credentials, CredentialsProvider};

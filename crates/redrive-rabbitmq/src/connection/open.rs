@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lapin::{Channel, ErrorKind};
+use lapin::ErrorKind;
 use redrive_core::TransportError;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
+use super::channel::{Channel, Closing};
 use super::timeouts::{poll_while, within_limit};
 use crate::broker::Version;
 use crate::error;
@@ -23,8 +24,10 @@ pub(crate) struct Connection {
     pub(crate) epoch: u64,
     /// The broker's version, if the broker sends it.
     pub(crate) version: Option<Version>,
-    /// Its channels that do not go through the client library; `None` if all do.
-    own_channels: Option<OwnChannels>,
+    channels: OwnChannels,
+    /// True if all messages go through the client library.
+    through_lapin: bool,
+    closing: Closing,
     /// Dropped with it: the socket is then closed within seconds.
     _wanted: oneshot::Sender<()>,
     /// Number of channels opened on it.
@@ -42,7 +45,9 @@ impl Connection {
             lapin: connection,
             epoch,
             version,
-            own_channels: (!through_lapin).then_some(channels),
+            channels,
+            through_lapin,
+            closing: Closing::default(),
             _wanted: wanted,
             opened: AtomicU32::new(0),
             unusable: AtomicU32::new(0),
@@ -52,7 +57,7 @@ impl Connection {
 
     /// Returns a channel of the library as one whose messages do not go through it; `None` if they all do.
     pub(crate) fn own(&self, channel: &Channel) -> Option<OwnChannel> {
-        self.own_channels.as_ref().map(|channels| channels.register(channel.id()))
+        (!self.through_lapin).then(|| self.channels.register(channel.id()))
     }
 
     /// Records the end of a channel whose last settlements reach the queue within this time.
@@ -61,12 +66,13 @@ impl Connection {
         *until = (*until).max(Some(Instant::now() + rest));
     }
 
-    /// Waits for the last settlements of channels that have ended.
+    /// Waits for the last settlements of channels that have ended, and for their end.
     pub(super) async fn settle_down(&self) {
         let until = *self.settles_until();
         if let Some(until) = until.filter(|_| self.is_up()) {
             sleep_until(until).await;
         }
+        self.closing.ended().await;
     }
 
     fn settles_until(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -92,6 +98,18 @@ impl Connection {
 
     /// Opens a channel, which is closed when it is dropped.
     pub(crate) async fn channel(&self) -> Result<Channel, TransportError> {
+        Ok(Channel::new(self.open_channel().await?, None, &self.closing))
+    }
+
+    /// Opens a channel for questions that the broker may answer by closing it. The answer is the error of the request; the client
+    /// library, which would log it, is only told that the channel is closed.
+    pub(crate) async fn channel_to_ask(&self) -> Result<Channel, TransportError> {
+        let channel = self.open_channel().await?;
+        let reason = self.channels.ask_on(channel.id());
+        Ok(Channel::new(channel, Some(reason), &self.closing))
+    }
+
+    async fn open_channel(&self) -> Result<lapin::Channel, TransportError> {
         for _ in 0..=u16::MAX {
             self.opened.fetch_add(1, Ordering::Relaxed);
             match self.with_timeout(self.lapin.create_channel()).await {

@@ -112,8 +112,11 @@ impl ReconnectingConnection {
     /// Closes the connection for good.
     pub(crate) async fn close(&self) {
         let Some(connection) = self.0.close().await else { return };
-        connection.settle_down().await;
-        if timeout(CLOSE_TIMEOUT, connection.lapin.close(200, "OK".into())).await.is_err() {
+        let closing = async {
+            connection.settle_down().await;
+            let _ = connection.lapin.close(200, "OK".into()).await;
+        };
+        if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
             let name = &self.0.connector().name;
             warn!(connection = %name, "RabbitMQ does not answer to the closing of the connection; leaving it");
         }

@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lapin::Channel;
 use tokio::time::timeout;
+
+use super::channel::Channel;
 
 /// How often a waiting caller polls whether the broker can still answer.
 const POLL_EVERY: Duration = Duration::from_millis(100);
@@ -30,7 +31,8 @@ pub(crate) async fn while_open<T>(
     channel: &Channel,
     request: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
-    poll_while(|| channel.status().connected(), ANSWER_AFTER_END, request).await
+    let answer = poll_while(|| channel.status().connected(), ANSWER_AFTER_END, request).await;
+    answer.map_err(|error| channel.answer(error))
 }
 
 pub(super) async fn poll_while<T>(

@@ -1,7 +1,7 @@
 //! The channels of one connection whose messages do not go through the client library.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Context;
 
 use futures::task::AtomicWaker;
@@ -26,10 +26,14 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     channels: HashMap<u16, Entry>,
+    /// Channels for questions that the broker may answer by closing them.
+    asking: HashMap<u16, CloseReason>,
     /// Number of channels so far.
     registered: u64,
     /// Frames that wait to be written.
     waiting: VecDeque<Unit>,
+    /// The library closes the connection.
+    library_closes: bool,
     /// Set once the connection ends: the library may not know it yet.
     ended: Option<Ended>,
 }
@@ -42,6 +46,17 @@ struct Entry {
     confirms: Option<Arc<Confirms>>,
     /// Set once one side ends the channel: nothing more is written on it.
     ending: Option<Ended>,
+}
+
+/// Why the broker closed a channel for questions, once it has. The library does not know: it would log an error.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CloseReason(Arc<OnceLock<Ended>>);
+
+impl CloseReason {
+    /// Returns the reason as the library would say it.
+    pub(crate) fn error(&self) -> Option<lapin::Error> {
+        self.0.get().cloned().map(Into::into)
+    }
 }
 
 /// Frames of whole messages or methods, which are written without a frame of somebody else between them.
@@ -176,10 +191,33 @@ impl OwnChannels {
     /// One side has answered to the end of the channel by the other. The number may belong to another channel from now on.
     pub(super) fn is_over(&self, channel: u16) {
         let mut state = self.state();
+        state.asking.remove(&channel);
         state.waiting.retain(|unit| unit.channel != channel);
         let Some(Entry { confirms, ending, .. }) = state.channels.remove(&channel) else { return };
         drop(state);
         confirms.into_iter().for_each(|confirms| confirms.end(ending.clone().unwrap_or_default()));
+    }
+
+    /// Makes an open channel of the library one for questions that the broker may answer by closing it.
+    pub(crate) fn ask_on(&self, number: u16) -> CloseReason {
+        let reason = CloseReason::default();
+        self.state().asking.insert(number, reason.clone());
+        reason
+    }
+
+    /// Keeps why the broker closes a channel. Returns true if it is one for questions.
+    pub(super) fn is_answered(&self, channel: u16, why: Ended) -> bool {
+        let asking = self.state().asking.remove(&channel);
+        asking.is_some_and(|reason| reason.0.set(why).is_ok())
+    }
+
+    /// The library closes the connection, and all channels with it.
+    pub(super) fn library_closes(&self) {
+        self.state().library_closes = true;
+    }
+
+    pub(super) fn is_closed_by_library(&self) -> bool {
+        self.state().library_closes
     }
 
     /// The connection ends: nothing more is written on it.

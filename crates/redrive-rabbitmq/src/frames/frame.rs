@@ -13,6 +13,7 @@ pub(super) const END: usize = 1;
 
 /// Class and method.
 pub(super) const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
+pub(super) const CONNECTION_CLOSE_OK: [u8; 4] = [0, 10, 0, 51];
 pub(super) const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
 pub(super) const CHANNEL_CLOSE_OK: [u8; 4] = [0, 20, 0, 41];
 pub(super) const BASIC_RETURN: [u8; 4] = [0, 60, 0, 50];
@@ -45,6 +46,14 @@ impl Changed {
 /// Makes the payload of a frame readable. Leaves other malformations for the library to refuse.
 pub(crate) fn make_readable(frame_type: u8, payload: &mut [u8]) -> Changed {
     if is_harmless(frame_type, payload) { Changed::default() } else { walk_along(frame_type, payload) }
+}
+
+/// Changes the reply code of `channel.close` and `connection.close`.
+pub(super) fn set_close_code(payload: &mut [u8], code: u16) {
+    const CODE: std::ops::Range<usize> = 4..6;
+    if let Some(current) = payload.get_mut(CODE) {
+        current.copy_from_slice(&code.to_be_bytes());
+    }
 }
 
 fn walk_along(frame_type: u8, payload: &mut [u8]) -> Changed {

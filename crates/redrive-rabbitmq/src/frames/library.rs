@@ -12,34 +12,80 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 /// Size of the pipe in each direction.
 const PIPE: usize = 64 * 1024;
 
-/// Why the socket cannot be used any more.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Failure(Arc<OnceLock<(io::ErrorKind, String)>>);
+/// By this text the library recognizes the end of tokio's runtime, of which it logs no error.
+const RUNTIME_ENDS: &str = "A Tokio 1.x context was found, but it is being shutdown.";
 
-impl Failure {
-    pub(super) fn set(&self, error: &io::Error) {
-        let _ = self.0.set((error.kind(), error.to_string()));
+/// Why the stream ends, as the library is told. The first reason counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StreamEnd(Arc<OnceLock<Why>>);
+
+#[derive(Debug)]
+enum Why {
+    /// The broker or the library gave up.
+    Silently,
+    /// The socket cannot be used any more.
+    Failed(io::ErrorKind, String),
+    /// The broker has confirmed that the library closes the connection. It needs nothing more, and would log the end of the stream
+    /// as an error.
+    Closed,
+    /// The runtime ends before the connection.
+    WithTheRuntime,
+}
+
+impl StreamEnd {
+    pub(super) fn failed(&self, error: &io::Error) {
+        let _ = self.0.set(Why::Failed(error.kind(), error.to_string()));
     }
 
-    fn check(&self) -> io::Result<()> {
+    pub(super) fn silently(&self) {
+        let _ = self.0.set(Why::Silently);
+    }
+
+    pub(super) fn closed(&self) {
+        let _ = self.0.set(Why::Closed);
+    }
+
+    /// Returns what a stream that has ended reads.
+    fn read(&self) -> Poll<io::Result<usize>> {
         match self.0.get() {
-            None => Ok(()),
-            Some((kind, text)) => Err(io::Error::new(*kind, text.clone())),
+            None | Some(Why::Silently) => Poll::Ready(Ok(0)),
+            Some(Why::Closed) => Poll::Pending,
+            Some(Why::Failed(kind, text)) => Poll::Ready(Err(io::Error::new(*kind, text.clone()))),
+            Some(Why::WithTheRuntime) => Poll::Ready(Err(io::Error::other(RUNTIME_ENDS))),
         }
+    }
+
+    /// Returns the reason instead of the error of the pipe, which only knows that its other end has gone.
+    fn instead_of(&self, error: io::Error) -> io::Error {
+        match self.read() {
+            Poll::Ready(Err(reason)) => reason,
+            _ => error,
+        }
+    }
+}
+
+/// Gives the end of the runtime as the reason if there is no other when it is dropped: the task that owns the socket is never aborted.
+struct EndsWithTheRuntime(StreamEnd);
+
+impl Drop for EndsWithTheRuntime {
+    fn drop(&mut self) {
+        let _ = self.0.0.set(Why::WithTheRuntime);
     }
 }
 
 /// The library's end of the pipe.
 pub(super) struct LibraryStream {
     pipe: DuplexStream,
-    failure: Failure,
+    end: StreamEnd,
     _dropped: oneshot::Sender<()>,
 }
 
 /// The other end.
 pub(super) struct Library {
+    /// Before the pipe: its end is seen with its reason.
+    _ends_with_the_runtime: EndsWithTheRuntime,
     pub(super) pipe: DuplexStream,
-    pub(super) failure: Failure,
+    pub(super) end: StreamEnd,
     /// An error once the library's end is dropped: it is seen even while nothing can be read from the pipe.
     pub(super) is_gone: oneshot::Receiver<()>,
 }
@@ -49,9 +95,10 @@ impl LibraryStream {
     pub(super) fn new() -> (Self, Library) {
         let (pipe, other) = tokio::io::duplex(PIPE);
         let (dropped, is_gone) = oneshot::channel();
-        let failure = Failure::default();
-        let library = Library { pipe: other, failure: failure.clone(), is_gone };
-        (Self { pipe, failure, _dropped: dropped }, library)
+        let end = StreamEnd::default();
+        let _ends_with_the_runtime = EndsWithTheRuntime(end.clone());
+        let library = Library { _ends_with_the_runtime, pipe: other, end: end.clone(), is_gone };
+        (Self { pipe, end, _dropped: dropped }, library)
     }
 }
 
@@ -71,11 +118,10 @@ impl AsyncRead for LibraryStream {
         let this = self.get_mut();
         let mut read = ReadBuf::new(out);
         ready!(Pin::new(&mut this.pipe).poll_read(cx, &mut read))?;
-        let length = read.filled().len();
-        if length == 0 {
-            this.failure.check()?;
+        match read.filled().len() {
+            0 => this.end.read(),
+            length => Poll::Ready(Ok(length)),
         }
-        Poll::Ready(Ok(length))
     }
 }
 
@@ -83,8 +129,7 @@ impl AsyncWrite for LibraryStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = ready!(Pin::new(&mut this.pipe).poll_write(cx, data));
-        // The pipe only knows that its other end has gone.
-        Poll::Ready(written.or_else(|error| this.failure.check().and(Err(error))))
+        Poll::Ready(written.map_err(|error| this.end.instead_of(error)))
     }
 
     fn poll_write_vectored(
@@ -94,7 +139,7 @@ impl AsyncWrite for LibraryStream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = ready!(Pin::new(&mut this.pipe).poll_write_vectored(cx, data));
-        Poll::Ready(written.or_else(|error| this.failure.check().and(Err(error))))
+        Poll::Ready(written.map_err(|error| this.end.instead_of(error)))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -103,5 +148,15 @@ impl AsyncWrite for LibraryStream {
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.pipe).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_runtime_is_recognized() {
+        assert!(tokio::runtime::is_rt_shutdown_err(&io::Error::other(RUNTIME_ENDS)));
     }
 }

@@ -46,7 +46,7 @@ mod writer;
 
 use std::sync::LazyLock;
 
-pub(crate) use channels::{OwnChannel, OwnChannels};
+pub(crate) use channels::{CloseReason, OwnChannel, OwnChannels};
 pub(crate) use confirms::{Answer, Written};
 pub(crate) use copies::CopyChannel;
 pub(crate) use deliveries::{DeliveryQueue, TakenDelivery};

@@ -59,11 +59,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Pump<S> {
         let Self { mut socket, library, mut writer, channels, .. } = self;
         // Before the library hears of the end, and another connection is made.
         if let Err(error) = ended {
-            library.failure.set(&error);
+            library.end.failed(&error);
             channels.0.connection_has_ended((&error).into());
             return;
         }
         channels.0.connection_has_ended(Ended::default());
+        library.end.silently();
         // What the library wrote last: usually that the connection is closed.
         let closing = async {
             writer.add(&library.rest().await?);
@@ -115,6 +116,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Pump<S> {
     /// Reads only when the library has all that came before.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> io::Result<Step> {
         self.reader.go_on(Instant::now())?;
+        if self.reader.is_closed() {
+            self.library.end.closed();
+        }
         if !self.reader.readable().is_empty() {
             return match Pin::new(&mut self.library.pipe).poll_write(cx, self.reader.readable()) {
                 Poll::Pending => Ok(Step::Waits),

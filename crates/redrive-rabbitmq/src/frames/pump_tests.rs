@@ -12,6 +12,8 @@ use crate::frames::{CopyChannel, Written};
 fn begun(channels: &OwnChannels) -> (LibraryStream, DuplexStream, JoinHandle<()>) {
     let (library, other_end) = LibraryStream::new();
     let (socket, broker) = LibraryStream::new();
+    // The same pipe stands for the socket, whose end has no reason.
+    broker.end.silently();
     let reader = FrameReader::new(0, Greeting::default(), channels.clone());
     let pump = Pump::new(socket, other_end, reader, channels.clone());
     (library, broker.pipe, tokio::spawn(pump.run(std::future::pending())))
@@ -64,4 +66,29 @@ async fn a_connection_that_nobody_wants_ends() {
     let pump = Pump::new(socket, other_end, reader, channels);
     timeout(3 * CLOSING, pump.run(std::future::ready(()))).await.expect("it ends");
     drop(library);
+}
+
+/// It would log the end of the stream as an error.
+#[tokio::test(start_paused = true)]
+async fn a_library_that_has_closed_the_connection_hears_no_end() {
+    let (mut library, mut broker, pump) = begun(&OwnChannels::default());
+    let close_ok = [1, 0, 0, 0, 0, 0, 4, 0, 10, 0, 51, 0xce];
+    tokio::io::AsyncWriteExt::write_all(&mut broker, &close_ok).await.expect("there is room");
+    drop(broker);
+    let mut read = [0; 12];
+    futures::AsyncReadExt::read_exact(&mut library, &mut read).await.expect("the answer");
+    assert_eq!(read, close_ok);
+    pump.await.expect("no panic");
+    assert!(timeout(CLOSING, futures::AsyncReadExt::read(&mut library, &mut read)).await.is_err());
+}
+
+#[test]
+fn the_library_hears_that_the_runtime_has_ended() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (mut library, _broker, _pump) = runtime.block_on(async { begun(&OwnChannels::default()) });
+    drop(runtime);
+    let mut end = [0];
+    let read = futures::FutureExt::now_or_never(futures::AsyncReadExt::read(&mut library, &mut end));
+    let error = read.expect("it has ended").expect_err("no end by the broker");
+    assert!(tokio::runtime::is_rt_shutdown_err(&error));
 }

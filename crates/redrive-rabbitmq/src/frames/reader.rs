@@ -22,6 +22,8 @@ const LARGE: usize = 16 * READ;
 /// The library takes a connection for dead that brings it nothing. While deliveries come it gets a heartbeat in this interval: the
 /// shortest heartbeat is one second, and it waits for four halves of it.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+/// Reply code of a channel that is closed without an error.
+const SUCCESS: u16 = 200;
 
 /// The version in the greeting; `None` inside: the greeting has none.
 pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
@@ -110,6 +112,11 @@ impl FrameReader {
         self.end += read;
     }
 
+    /// Returns true once the broker has confirmed that this side closes the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.taker.is_closed()
+    }
+
     /// Checks the bytes that are there, takes what is redrive's own, and wakes who waits for it.
     ///
     /// # Errors
@@ -170,6 +177,7 @@ impl FrameReader {
                     if self.take(frame_type, channel, whole) {
                         taken = true;
                     } else {
+                        self.keep_answer(frame_type, channel, whole);
                         self.ready += whole;
                     }
                 }
@@ -206,6 +214,14 @@ impl FrameReader {
             self.skip(whole);
         }
         taken
+    }
+
+    /// Keeps the reason from the library if the broker answers a question by closing the channel: it would log an error.
+    fn keep_answer(&mut self, frame_type: u8, channel: u16, whole: usize) {
+        let payload = &mut self.buffer[self.ready + HEAD..self.ready + whole - END];
+        if frame_type == METHOD && self.taker.keeps_answer(channel, payload) {
+            frame::set_close_code(payload, SUCCESS);
+        }
     }
 
     /// Takes as much of a body frame as is there.

@@ -292,3 +292,35 @@ fn a_long_header_arrives_whole() {
     );
     assert_eq!(through(&long, &[1000]), long);
 }
+
+/// `channel.close`, with this reply code.
+fn channel_close(code: u16) -> Vec<u8> {
+    let text = b"NOT_FOUND - no queue";
+    let length = u8::try_from(text.len()).unwrap();
+    frame(METHOD, &[&[0, 20, 0, 40][..], &code.to_be_bytes(), &[length], text, &[0; 4]].concat())
+}
+
+#[test]
+fn the_library_is_not_told_why_a_channel_for_questions_is_closed() {
+    let channels = OwnChannels::default();
+    let mut reader = FrameReader::new(0, Greeting::default(), channels.clone());
+    let reason = channels.ask_on(1);
+    assert!(reason.error().is_none());
+    assert_eq!(passed_on(&mut reader, &channel_close(404), &[5]), channel_close(200));
+    let error = reason.error().expect("the reason");
+    assert_eq!(crate::error::refusal(&error), Some((404, "NOT_FOUND - no queue".to_owned())));
+    // A later channel of this number is another one.
+    assert_eq!(passed_on(&mut reader, &channel_close(404), &[5]), channel_close(404));
+}
+
+#[test]
+fn a_channel_ends_with_the_connection_that_the_library_closes() {
+    let channels = OwnChannels::default();
+    let mut reader = FrameReader::new(0, Greeting::default(), channels.clone());
+    let closed = frame(METHOD, &[0, 20, 0, 41]);
+    assert_eq!(passed_on(&mut reader, &closed, &[5]), closed);
+    channels.library_closes();
+    let rest = frame(METHOD, &[0, 10, 0, 51]);
+    let stream = [closed, channel_close(404), rest.clone()].concat();
+    assert_eq!(passed_on(&mut reader, &stream, &[5]), rest);
+}

@@ -11,7 +11,7 @@ use super::deliveries::{Queue, Source, TakenDelivery};
 use super::ended::Ended;
 use super::frame::{
     BASIC_ACK, BASIC_DELIVER, BASIC_NACK, BASIC_RETURN, BODY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK,
-    CONNECTION_CLOSE, HEADER, METHOD,
+    CONNECTION_CLOSE, CONNECTION_CLOSE_OK, HEADER, METHOD,
 };
 
 /// Memory for a body is reserved up to this size at once: beyond, as it arrives.
@@ -27,6 +27,7 @@ pub(super) struct Taker {
     filled: Vec<Arc<Queue>>,
     /// Channels that have new confirms.
     confirmed: Vec<Arc<Confirms>>,
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +55,7 @@ struct Content {
 
 impl Taker {
     pub(super) fn new(channels: OwnChannels) -> Self {
-        Self { channels, incomplete: Vec::new(), filled: Vec::new(), confirmed: Vec::new() }
+        Self { channels, incomplete: Vec::new(), filled: Vec::new(), confirmed: Vec::new(), closed: false }
     }
 
     /// Returns true if it would take a frame with this payload.
@@ -65,6 +66,7 @@ impl Taker {
             (METHOD, Some(&(BASIC_ACK | BASIC_NACK | BASIC_RETURN))) => {
                 self.channels.confirms_of(channel).is_some()
             }
+            (METHOD, Some(&(CHANNEL_CLOSE | CHANNEL_CLOSE_OK))) => self.channels.is_closed_by_library(),
             (HEADER, _) => incomplete.any(|one| one.content.is_none()),
             (BODY, _) => incomplete.any(|one| one.content.is_some()),
             _ => false,
@@ -82,15 +84,19 @@ impl Taker {
             CHANNEL_CLOSE => {
                 self.channels.broker_ends(channel, ended(arguments));
                 self.forget(channel);
-                None
+                self.with_the_connection()
             }
             CHANNEL_CLOSE_OK => {
                 self.channels.is_over(channel);
                 self.forget(channel);
-                None
+                self.with_the_connection()
             }
             CONNECTION_CLOSE => {
                 self.channels.connection_ends(ended(arguments));
+                None
+            }
+            CONNECTION_CLOSE_OK => {
+                self.closed = true;
                 None
             }
             _ => None,
@@ -99,6 +105,11 @@ impl Taker {
     }
 
     /// Nothing more comes on the channel.
+    /// Takes the end of a channel if the library closes the connection: it would end the channel twice, and log that as an error.
+    fn with_the_connection(&self) -> Option<()> {
+        self.channels.is_closed_by_library().then_some(())
+    }
+
     fn forget(&mut self, channel: u16) {
         self.incomplete.retain(|message| message.channel != channel);
     }
@@ -203,6 +214,18 @@ impl Taker {
                 confirms.came_back(header, body, &text);
             }
         }
+    }
+
+    /// Returns true once the broker has confirmed that this side closes the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Keeps the reason of a channel's end if it is an answer. Returns true if the library is not told the reason.
+    pub(super) fn keeps_answer(&self, channel: u16, payload: &[u8]) -> bool {
+        payload
+            .strip_prefix(&CHANNEL_CLOSE)
+            .is_some_and(|arguments| self.channels.is_answered(channel, ended(arguments)))
     }
 
     /// Wakes the consumers that have new deliveries, and the callers whose messages are confirmed.

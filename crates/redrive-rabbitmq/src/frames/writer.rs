@@ -109,6 +109,7 @@ impl FrameWriter {
                     if let Some(unit) = self.channels.next(None) {
                         return Next::Own(unit);
                     }
+                    self.channels.library_closes();
                 }
                 Some(&CHANNEL_CLOSE_OK) => self.channels.is_over(channel),
                 _ => {}

@@ -11,12 +11,12 @@ use futures::future::{MaybeDone, maybe_done};
 use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Confirmation};
+use lapin::{BasicProperties, Confirmation};
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{Message, TransportError};
 
 use super::frames::Frames;
-use crate::connection::{PooledChannel, while_open};
+use crate::connection::{Channel, PooledChannel, while_open};
 use crate::convert::{self, Form};
 use crate::frames::{Answer, CopyChannel};
 use crate::topology::Route;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use redrive_core::{
     FailureHistory, Message, Origin, Planning, Settlement, TransportError, TransportErrorKind, rfc3339,
 };
-use tracing::{Level, enabled, info, warn};
+use tracing::{Level, event_enabled, info, warn};
 
 use super::pool::Caller;
 use super::store::CopyStore;
@@ -46,7 +46,7 @@ impl CopyStore {
             };
             let route = route.ok_or_else(|| self.no_delay_queue(*wait))?;
             let held_for = strategy.held_for(*wait);
-            let is_told = *form != Form::Published && enabled!(Level::INFO);
+            let is_told = *form != Form::Published && event_enabled!(Level::INFO);
             let held = held_for.filter(|_| is_told).map(|held| HeldBack::of(message, held));
             // Only the queue of a spare one may not come about.
             let kept = strategy.spare(&route).map(|_| message.clone());

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
-use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions};
 use redrive_amqp091::{Basic, Method, basic};
 use redrive_core::TransportError;
@@ -17,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::ack_window::{Ack, AckWindow, Due};
 use crate::broker::Version;
-use crate::connection::{Connection, while_open};
+use crate::connection::{Channel, Connection, while_open};
 use crate::error;
 use crate::frames::OwnChannel;
 
@@ -71,9 +70,9 @@ impl DeliveryChannel {
         delivery_channel
     }
 
-    /// Opens a channel without a subscription, on which every acknowledgement is sent immediately.
+    /// Opens a channel without a subscription, on which every acknowledgement is sent immediately. The queue may be missing.
     pub(crate) async fn immediate(connection: Arc<Connection>) -> Result<Arc<Self>, TransportError> {
-        let channel = connection.channel().await?;
+        let channel = connection.channel_to_ask().await?;
         let own = connection.own(&channel);
         Ok(Arc::new(Self::with(AckWindow::immediate(), channel, own, connection, 0)))
     }

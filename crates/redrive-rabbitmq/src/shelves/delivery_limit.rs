@@ -95,7 +95,7 @@ enum Found {
 async fn probe(connection: &Connection, queue: &str) -> Result<Found, TransportError> {
     let mut known: BTreeMap<String, AMQPValue> = BTreeMap::new();
     for _ in 0..MAX_ARGUMENTS {
-        let channel = connection.channel().await?;
+        let channel = connection.channel_to_ask().await?;
         let mut arguments = FieldTable::default();
         arguments.insert(TYPE.into(), AMQPValue::LongString("quorum".into()));
         arguments.insert(LIMIT.into(), AMQPValue::LongLongInt(UNLIKELY_LIMIT));

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lapin::Consumer;
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{FieldTable, ShortString};
-use lapin::{Channel, Consumer};
 use redrive_core::{EntryHandle, Lease, Shelf, TransportError, TransportErrorKind};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::scan::ShelfScan;
-use crate::connection::{Connection, uninterrupted, with_timeout};
+use crate::connection::{Channel, Connection, uninterrupted, with_timeout};
 use crate::convert::short;
 use crate::error;
 use crate::shared::Shared;
@@ -165,7 +165,6 @@ async fn give_back_in_time(lease: Weak<ShelfLease>) {
 }
 
 /// An exclusive queue with an exclusive consumer: no other connection, and no other channel of this one, can have the same.
-#[expect(clippy::large_enum_variant, reason = "there is one for each lease")]
 enum Lock {
     Held {
         queue: ShortString,
@@ -195,7 +194,7 @@ impl Lock {
     async fn declare(shared: &Shared, shelf: Shelf) -> Result<Self, TransportError> {
         let connection = shared.queues.control().await?;
         let queue = queue_name(shared.plan.names.shelf(shelf)?);
-        let (channel, name) = (connection.channel().await?, short(&queue, "the name of a queue")?);
+        let (channel, name) = (connection.channel_to_ask().await?, short(&queue, "the name of a queue")?);
         // Deleted with its consumer, so with this channel.
         let options =
             QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lapin::Channel;
 use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use redrive_core::{EntryHandle, REPORT_QUEUE_PREFIX, ReportRequest, Reports, TransportError};
 
-use crate::connection::{Connection, with_timeout};
+use crate::connection::{Channel, Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
 

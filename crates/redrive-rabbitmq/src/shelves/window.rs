@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use lapin::Consumer;
 use lapin::message::{BasicGetMessage, Delivery};
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions};
 use lapin::types::FieldTable;
-use lapin::{Channel, Consumer};
 use redrive_core::{TransportError, TransportErrorKind};
 use tokio::time::timeout;
 
-use crate::connection::while_open;
+use crate::connection::{Channel, while_open};
 use crate::convert::short;
 use crate::error;
 use crate::topology;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use futures::stream::{FuturesOrdered, StreamExt as _};
+use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
-use lapin::{Channel, ExchangeKind};
 use redrive_core::TransportError;
 use tokio::time::Instant;
 
 use super::{Binding, Exchange, Lifetime, Part, Queue};
-use crate::connection::{Connection, with_timeout};
+use crate::connection::{Channel, Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
 
@@ -60,7 +60,7 @@ pub(crate) async fn declare_all(channel: &Channel, parts: &[&Part]) -> bool {
 
 /// Declares or verifies one part, on its own channel: a refusal closes it.
 pub(crate) async fn prepare(connection: &Connection, part: &Part, task: Task) -> Result<(), TransportError> {
-    let channel = connection.channel().await?;
+    let channel = connection.channel_to_ask().await?;
     match task {
         Task::Declare => declare_part(&channel, part).await,
         Task::Verify => verify_part(&channel, part).await,
@@ -129,7 +129,7 @@ async fn verify_part(channel: &Channel, part: &Part) -> Result<(), TransportErro
 
 /// Returns how many messages are ready in a queue; an error if it does not exist.
 pub(crate) async fn count(connection: &Connection, queue: &str) -> Result<u32, TransportError> {
-    count_on(&connection.channel().await?, queue).await
+    count_on(&connection.channel_to_ask().await?, queue).await
 }
 
 /// Does the same as [`count`] on this channel, which an error may close.
@@ -152,7 +152,7 @@ impl QueueState {
 
 /// Returns the state of an existing queue.
 pub(crate) async fn queue_state(connection: &Connection, queue: &str) -> Result<QueueState, TransportError> {
-    queue_state_on(&connection.channel().await?, queue).await
+    queue_state_on(&connection.channel_to_ask().await?, queue).await
 }
 
 /// Does the same as [`queue_state`] on this channel, which an error may close. Asks again if nothing may mean that the queue was

@@ -46,6 +46,11 @@ impl Scene {
         Self { url: url.to_owned(), queue, queue_type, raw, connection }
     }
 
+    /// Ends the connection of the scene itself.
+    pub async fn close(self) {
+        self.connection.close(200, "OK".into()).await.expect("closed");
+    }
+
     /// Another channel: a missing queue closes it.
     pub async fn channel(&self) -> Channel {
         self.connection.create_channel().await.expect("a channel")
