@@ -104,11 +104,10 @@ impl WireError {
     /// Names the cause of a refused link for receiving, which the broker tells only in its text. `in_session`: the link was to be for
     /// a session.
     pub(crate) fn of_receiving(mut self, in_session: bool) -> Self {
-        let text = self.text.to_lowercase();
         if self.refusal == Refusal::NotAllowed {
-            if text.contains("forward") {
+            if says(&self.text, &["auto-forwarding"]) {
                 self.refusal = Refusal::Forwards;
-            } else if text.contains("session") {
+            } else if says(&self.text, &["session", "sessions", "sessionful", "non-sessionful"]) {
                 self.refusal = if in_session { Refusal::HasNoSessions } else { Refusal::NeedsSessions };
             }
         }
@@ -171,6 +170,14 @@ impl WireError {
         };
         TransportError::new(kind, format!("{tried} failed ({self}): {next}"))
     }
+}
+
+/// Returns true if one of the words stands in a text of the broker. The text also names entities, which may be called
+/// `forwarding-agents` or `disabled-users`: only whole words count. A name has no spaces and stands in quotes or behind a colon.
+pub(crate) fn says(text: &str, words: &[&str]) -> bool {
+    text.split_whitespace()
+        .map(|word| word.trim_end_matches(['.', ',', ';']))
+        .any(|word| words.iter().any(|said| word.eq_ignore_ascii_case(said)))
 }
 
 /// Returns the error for an entry that was found, but was not delivered within the wait.
@@ -270,14 +277,21 @@ mod tests {
         let refused = |text: &str, in_session| {
             WireError::new(Refusal::NotAllowed, text).of_receiving(in_session).refusal
         };
-        let needs = "an entity that requires sessions cannot create a non-sessionful receiver";
+        let needs = "'the_auto-forwarding': It is not possible for an entity that requires sessions to create a non-sessionful message \
+                     receiver. SystemTracker:sbns:Queue:the_auto-forwarding";
         assert_eq!(refused(needs, false), Refusal::NeedsSessions);
-        assert_eq!(refused("it has no Sessions", true), Refusal::HasNoSessions);
-        assert_eq!(
-            refused("Cannot create a receiver on an entity with auto-forwarding", false),
-            Refusal::Forwards
-        );
+        let has_none = "It is not possible for an entity that does not require sessions to create a sessionful receiver.";
+        assert_eq!(refused(has_none, true), Refusal::HasNoSessions);
+        let forwards =
+            "'user-sessions': Can not create a message receiver on an entity with auto-forwarding enabled.";
+        assert_eq!(refused(forwards, false), Refusal::Forwards);
         assert_eq!(refused("something else", false), Refusal::NotAllowed);
+    }
+
+    #[test]
+    fn a_name_in_a_text_is_no_word_of_it() {
+        assert!(says("Entity 'orders' is Disabled.", &["disabled"]));
+        assert!(!says("Send is required on 'disabled-users'. sbns:Queue:disabled", &["disabled"]));
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn concerns(code: u16, text: &str) -> Concerns {
         406 if CONTENTS.iter().any(|content| text.contains(content)) => Concerns::ItsContent,
         406 => Concerns::NotClear,
         // A right on routing keys, which differ between messages.
-        403 if text.contains("topic") => Concerns::NotClear,
+        403 if text.contains("access to topic '") => Concerns::NotClear,
         // A frame that the broker cannot read, or a message that its code fails at; or the broker has a fault of its own.
         501 | 502 | 540 | 541 => Concerns::NotClear,
         // A right on the exchange, no exchange, the end of the connection or of the broker.
@@ -141,7 +141,11 @@ mod tests {
                 NotStored,
                 true,
             ),
-            (soft(ACCESSREFUSED, "write access to exchange 'shop' in vhost '/' refused"), NotStored, false),
+            (
+                soft(ACCESSREFUSED, "write access to exchange 'amq.topic' in vhost '/' refused"),
+                NotStored,
+                false,
+            ),
             (soft(ACCESSREFUSED, "cannot publish to internal exchange 'shop'"), NotStored, false),
             (soft(NOTFOUND, "no exchange 'shop' in vhost '/'"), NotStored, false),
             (soft(RESOURCELOCKED, "locked"), NotStored, false),

@@ -168,7 +168,9 @@ impl Broker {
             );
         }
         if entity.forward_to.is_some() {
-            return Err(entity.not_allowed("It forwards its messages (ForwardTo); receive from its target."));
+            return Err(entity.not_allowed(
+                "Can not create a message receiver on an entity with auto-forwarding enabled (ForwardTo); receive from its target.",
+            ));
         }
         match (entity.settings.requires_session, session) {
             (true, false) => Err(entity.not_allowed(

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::http::REPEATED;
 use crate::connection::address::Address;
 use crate::connection::auth::Token;
-use crate::error::{Refusal, WireError};
+use crate::error::{Refusal, WireError, says};
 
 /// The longest time that a response may take beyond the wait that was requested.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
@@ -155,10 +155,10 @@ impl Answer {
             // The status 403 stands for a message that is too large, a full entity, and a missing right: the text distinguishes
             // them.
             403 if lower.contains("exceeds the limit") || lower.contains("too large") => Refusal::TooLarge,
-            403 if lower.contains("quota") || lower.contains("size limit") || lower.contains("maximum") => {
+            403 if says(&text, &["quota", "maximum"]) || lower.contains("size limit") => {
                 Refusal::QuotaExceeded
             }
-            403 if lower.contains("disabled") => Refusal::Disabled,
+            403 if says(&text, &["disabled"]) => Refusal::Disabled,
             403 => Refusal::Unauthorized,
             404 | 410 => Refusal::NotFound,
             413 => Refusal::TooLarge,
