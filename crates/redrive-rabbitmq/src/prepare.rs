@@ -42,8 +42,6 @@ pub(crate) struct QueuePreparation {
     prepared_in: AtomicU64,
     /// One caller at a time: many copies that come back at once need the queues declared only once.
     declaring: tokio::sync::Mutex<()>,
-    /// How often they were prepared.
-    preparations: AtomicU64,
     /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it: any, or the one that is named.
     quorum_ready_at: Mutex<Vec<(Option<String>, Instant)>>,
     /// Declarations of queues that were missing, shared by all who found one missing.

@@ -98,8 +98,8 @@ impl Scene {
     pub async fn tidy_up(&self, needs: &Needs) {
         let mut names = vec![self.queue.clone(), self.dead_letters(), self.parking()];
         names.extend(needs.waits.iter().map(|wait| self.rung(u64::try_from(wait.as_millis()).unwrap())));
-        let default = [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
-        names.extend(default.map(|rung| self.rung(rung)));
+        let spare = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600].map(|secs| 1000 * secs);
+        names.extend([50, 100, 200, 500].into_iter().chain(spare).map(|rung| self.rung(rung)));
         for name in names {
             self.delete(&name).await;
         }
