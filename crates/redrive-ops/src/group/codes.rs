@@ -1,5 +1,6 @@
 //! Recognizes what says the cause of a failure, and is no variable part of its text: statuses, error codes, and names of fields.
 
+use super::placeholder::{DURATION, NUMBER};
 use super::text::{CUT, Text, is_word};
 
 /// Words before any status or code of at most [`MOST_DIGITS`] digits: `status: 503`, `os error 111`.
@@ -130,6 +131,7 @@ fn with_prefix(text: &Text<'_>, at: usize) -> Option<usize> {
 fn version(text: &Text<'_>, at: usize) -> Option<usize> {
     let start =
         at.checked_sub(5).filter(|start| text.follows(*start, "HTTP/") && !text.word_before(*start))?;
+    (start > text.replaced_to || start == 0).then_some(())?;
     let end = text.run(at, |byte| byte.is_ascii_digit() || byte == b'.');
     let is_last = text.byte(end) == b' ' || &text.text[end..] == CUT;
     (end > at && end <= at + 3 && is_last && start < at).then_some(end)
@@ -150,7 +152,11 @@ fn ends(text: &Text<'_>, end: usize) -> bool {
     if &text.text[end..] == CUT {
         return true;
     }
-    let goes_on = |at: usize| text.byte(at).is_ascii_digit() || text.follows(at, "<");
+    let is_digit = |at: usize| text.byte(at).is_ascii_digit();
+    let is_signed = |at: usize| matches!(text.byte(at), b'+' | b'-') && is_digit(at + 1);
+    // What begins otherwise is never masked as one of these.
+    let was_masked = |at: usize| [NUMBER, DURATION].iter().any(|it| text.follows(at, it));
+    let goes_on = |at: usize| is_digit(at) || is_signed(at) || was_masked(at);
     let is_joined = matches!(text.byte(end), b'.' | b',' | b':' | b'-' | b'/' | b'+')
         && (goes_on(end + 1) || (text.byte(end + 1) == b' ' && text.byte(end) == b',' && goes_on(end + 2)));
     !text.word_after(end) && !is_joined
@@ -170,7 +176,11 @@ fn ends_clause(text: &Text<'_>, end: usize) -> bool {
 /// Returns the word before `at`, in lower case, and the one before that. Only signs that join a name and its value may be in between.
 fn words_before(text: &Text<'_>, at: usize) -> Option<(String, Option<String>)> {
     let start = |from: usize, is_part: &dyn Fn(u8) -> bool, most: usize| {
-        let part = text.bytes[..from].iter().rev().take(most).take_while(|byte| is_part(**byte));
+        let part = text.bytes[text.replaced_to.min(from)..from]
+            .iter()
+            .rev()
+            .take(most)
+            .take_while(|byte| is_part(**byte));
         from - part.count()
     };
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte);

@@ -102,6 +102,7 @@ impl<'a> Mask<'a> {
     fn replace(&mut self, (end, placeholder): Found) {
         self.masked.push_str(placeholder);
         self.at = end;
+        self.text.replaced_to = end;
     }
 
     fn copy_to(&mut self, end: usize) {
@@ -135,8 +136,7 @@ impl<'a> Mask<'a> {
             close = next_close;
         }
         self.masked.push(char::from(quote));
-        self.masked.push_str(QUOTED);
-        self.at = close - backslashes;
+        self.replace((close - backslashes, QUOTED));
         self.copy_to(close + 1);
         true
     }

@@ -6,11 +6,13 @@ use super::placeholder::PLACEHOLDERS;
 pub(super) struct Text<'a> {
     pub(super) text: &'a str,
     pub(super) bytes: &'a [u8],
+    /// Whatever is before this was replaced: what a form follows is looked for behind it, as it would be in the masked text.
+    pub(super) replaced_to: usize,
 }
 
 impl<'a> Text<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { text, bytes: text.as_bytes() }
+        Self { text, bytes: text.as_bytes(), replaced_to: 0 }
     }
 
     /// Returns the byte at a position; 0 after the end, because the text contains no control character.
