@@ -1,13 +1,12 @@
-//! Exit codes.
+//! How a command ends: exit codes, and the signals that ask for it.
 
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
-#[cfg(unix)]
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
+use tokio::sync::watch;
 
 use crate::output::printable;
 use crate::secret::may_hold_secret;
@@ -53,19 +52,52 @@ impl Error for UsageError {}
 
 /// The signals that ask the process to end, for a command that ends in its own way: as long as this exists, they do nothing else.
 pub(crate) struct EndSignals {
-    signals: Signals,
-    _claim: Claim,
+    claims: watch::Receiver<Claims>,
+    /// The signals that were heard.
+    heard: u64,
 }
 
+/// Decides who hears a signal.
+#[derive(Debug, Default)]
+struct Claims {
+    /// Commands that end in their own way.
+    commands: usize,
+    /// Signals for them, since the process began.
+    signals: u64,
+}
+
+static CLAIMS: LazyLock<watch::Sender<Claims>> = LazyLock::new(watch::Sender::default);
+
 impl EndSignals {
-    pub(crate) fn listen() -> anyhow::Result<Self> {
-        Ok(Self { signals: Signals::listen()?, _claim: Claim::new() })
+    pub(crate) fn claim() -> Self {
+        CLAIMS.send_modify(|claims| claims.commands += 1);
+        let claims = CLAIMS.subscribe();
+        let heard = claims.borrow().signals;
+        Self { claims, heard }
     }
 
     /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) {
-        self.signals.next().await;
+        let heard = self.heard;
+        // Its sender lives as long as the process.
+        let _ = self.claims.wait_for(|claims| claims.signals > heard).await;
+        self.heard += 1;
     }
+}
+
+impl Drop for EndSignals {
+    fn drop(&mut self) {
+        CLAIMS.send_modify(|claims| claims.commands -= 1);
+    }
+}
+
+/// Hands a signal to the command that listens to [`EndSignals`]. Returns false if there is none.
+pub(crate) fn hand_on_signal() -> bool {
+    CLAIMS.send_if_modified(|claims| {
+        let is_claimed = claims.commands > 0;
+        claims.signals += u64::from(is_claimed);
+        is_claimed
+    })
 }
 
 /// Ctrl-C; SIGTERM, which does not end the first process of a container by itself; and SIGHUP, unless it was ignored when the process began
@@ -136,29 +168,6 @@ fn ignores_hang_up() -> bool {
 fn is_hang_up_ignored(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
-}
-
-/// Number of commands that end in their own way.
-static CLAIMS: AtomicUsize = AtomicUsize::new(0);
-
-struct Claim;
-
-impl Claim {
-    fn new() -> Self {
-        CLAIMS.fetch_add(1, Ordering::SeqCst);
-        Self
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        CLAIMS.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Returns true if a command listens to [`EndSignals`].
-pub(crate) fn are_signals_claimed() -> bool {
-    CLAIMS.load(Ordering::SeqCst) > 0
 }
 
 fn interrupts() -> anyhow::Result<Interrupts> {

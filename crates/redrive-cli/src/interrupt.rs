@@ -9,7 +9,7 @@ use redrive::Shelves;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::exit::{Exit, Signals, are_signals_claimed};
+use crate::exit::{Exit, Signals, hand_on_signal};
 use crate::output::note;
 
 /// The exit code of a command that a signal ended.
@@ -57,7 +57,7 @@ async fn end_on_signal(mut signals: Signals, interrupted: Arc<Notify>) {
     loop {
         signals.next().await;
         // A run, a page and an exporter end in their own way.
-        if !are_signals_claimed() {
+        if !hand_on_signal() {
             break;
         }
     }

@@ -135,7 +135,7 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     let control = begun.control();
     let id = begun.id().to_owned();
     let bar = bar(control.progress().report.entries)?;
-    let mut signals = EndSignals::listen()?;
+    let mut signals = EndSignals::claim();
     let watching = async {
         let (mut interrupted, mut told, mut held) = (0, false, 0);
         let mut tick = tokio::time::interval(TICK);

@@ -149,7 +149,7 @@ impl Edits {
             stored.originals = Some(state.save_edited(originals.iter()).context("nothing was changed")?);
         }
         let originals = stored.originals.clone();
-        let end = EndSignals::listen()?;
+        let end = EndSignals::claim();
         let begin = Begin { shelf: shelf.to_string(), filter: filter.clone(), by: by.clone(), originals };
         stored.journal.begin(begin).context("nothing was changed")?;
         let shelves = leased.as_ref().map_or(&*desk.shelves, |leased| &*leased.shelves);

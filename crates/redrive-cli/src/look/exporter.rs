@@ -32,7 +32,7 @@ pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
         let metrics = Arc::clone(&metrics);
         async move { ([(CONTENT_TYPE, OPEN_METRICS)], metrics.render()) }
     };
-    let mut end_signals = EndSignals::listen()?;
+    let mut end_signals = EndSignals::claim();
     crate::output::print(&format!("http://{}/metrics", listener.local_addr()?));
     let app = Router::new().route("/metrics", get(page));
     let serving = axum_server::from_tcp(listener)?.serve(app.into_make_service());

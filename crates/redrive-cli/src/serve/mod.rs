@@ -76,7 +76,7 @@ pub(crate) async fn run(global: &Global, command: Serve) -> Result<Exit> {
     let url = format!("{}/login?token={token}", exposure.url);
     let web = Arc::new(Web::new(global.clone(), context, desks, auth, exposure)?);
     let app = app(&web);
-    let mut end_signals = EndSignals::listen()?;
+    let mut end_signals = EndSignals::claim();
     eprintln!("The page of redrive, for one login:");
     crate::output::print(&url);
     eprintln!("Ctrl-C ends it");

@@ -56,7 +56,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     let (reports, inbox) = mpsc::unbounded_channel();
     let worker = Worker::new(global, context, queues, reports);
     // In the page's mode of the terminal, Ctrl-C is a key.
-    let end = EndSignals::listen()?;
+    let end = EndSignals::claim();
     // From here on the terminal is the page's; a panic restores it too.
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
     let shown = show(&mut terminal, page, worker, inbox, end).await;
