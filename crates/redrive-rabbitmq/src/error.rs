@@ -259,6 +259,15 @@ pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
+/// Error for a shelf from which nothing can be taken.
+pub(crate) fn is_a_stream(queue: &str) -> TransportError {
+    let message = format!(
+        "`{queue}` is a stream: what is read and acknowledged stays in it, so that nothing on it can be sent back or discarded once. Let dead \
+         letters go to a queue; of those in the stream, copy what is still needed to one"
+    );
+    TransportError::new(TransportErrorKind::Unsupported, message)
+}
+
 /// Error for a shelf with a message that the broker removes if more processes die while they read it.
 pub(crate) fn dies_with_the_process(queue: &str, limit: i64, highest: i64) -> TransportError {
     let message = format!(

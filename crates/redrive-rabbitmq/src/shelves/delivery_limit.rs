@@ -1,5 +1,5 @@
 //! Protects the messages of a shelf that redrive did not declare: a quorum queue removes a message that was delivered too often, and each
-//! look is a delivery.
+//! look is a delivery. A stream removes none, whatever is acknowledged.
 //!
 //! No AMQP method tells the arguments of a queue. But RabbitMQ refuses a declaration with other arguments, and says which argument the
 //! queue has: asked often enough, it tells all of them.
@@ -39,6 +39,8 @@ pub(crate) enum ReadEffect {
     SafeBelow(i64),
     /// The broker removes messages that are read more often than this.
     Counts(i64),
+    /// Nothing, but what is acknowledged stays: each message can be read, and none removed.
+    KeepsAll,
 }
 
 impl ReadEffect {
@@ -63,6 +65,7 @@ impl ReadEffect {
         let is_before = |than| version.is_none_or(|version| version < than);
         let limit = match found {
             Found::NoQuorumQueue | Found::Unknown => return Self::Safe,
+            Found::Stream => return Self::KeepsAll,
             Found::Limit(None) if is_before(Version::V4_0) => return Self::MovesToTheEnd,
             Found::Limit(None) => DEFAULT_LIMIT,
             // No limit since 4.0, and 0 before.
@@ -87,6 +90,7 @@ pub(super) fn refused_from(limit: i64) -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     NoQuorumQueue,
+    Stream,
     Limit(Option<i64>),
     /// The user may not ask, or the answer was not understood.
     Unknown,
@@ -116,6 +120,9 @@ async fn probe(connection: &Connection, queue: &str) -> Result<Found, TransportE
             Some((406, text)) => match Difference::parse(&text) {
                 Some(Difference { argument: LIMIT, current }) => {
                     return Ok(current.map_or(Found::Limit(None), Current::limit));
+                }
+                Some(Difference { argument: TYPE, current: Some(Current { value: "stream", .. }) }) => {
+                    return Ok(Found::Stream);
                 }
                 Some(Difference { argument: TYPE | "durable" | "exclusive" | "auto_delete", .. }) => {
                     return Ok(Found::NoQuorumQueue);
@@ -208,6 +215,7 @@ mod tests {
             assert_eq!(effects, [in_old, in_middle, in_new], "{limit:?}");
         }
         assert_eq!(ReadEffect::of(Found::NoQuorumQueue, middle), ReadEffect::Safe);
+        assert_eq!(ReadEffect::of(Found::Stream, middle), ReadEffect::KeepsAll);
     }
 
     #[test]

@@ -99,8 +99,10 @@ impl RabbitMqShelves {
     async fn open_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
         let read_effect = self.read_effect(&queue).await?;
-        if let ReadEffect::Counts(limit) = read_effect {
-            return Err(error::looks_are_counted(&queue, limit));
+        match read_effect {
+            ReadEffect::KeepsAll => return Err(error::is_a_stream(&queue)),
+            ReadEffect::Counts(limit) => return Err(error::looks_are_counted(&queue, limit)),
+            ReadEffect::Safe | ReadEffect::MovesToTheEnd | ReadEffect::SafeBelow(_) => {}
         }
         let open = self.open_scans.open();
         let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
@@ -111,7 +113,7 @@ impl RabbitMqShelves {
     /// Returns what reading does to the messages of a queue; asks the broker once about one that another program named.
     async fn read_effect(&self, queue: &str) -> Result<ReadEffect, TransportError> {
         let options = &self.shared.options;
-        if options.names.has_chosen(queue) || options.accepts_low_delivery_limit {
+        if options.names.has_chosen(queue) {
             return Ok(ReadEffect::Safe);
         }
         let mut asked = self.read_effects.lock().await;
@@ -120,7 +122,10 @@ impl RabbitMqShelves {
         }
         let control = self.shared.queues.control().await?;
         topology::queue_state(&control, queue).await?;
-        let read_effect = ReadEffect::at(&control, queue).await?;
+        let mut read_effect = ReadEffect::at(&control, queue).await?;
+        if options.accepts_low_delivery_limit && read_effect != ReadEffect::KeepsAll {
+            read_effect = ReadEffect::Safe;
+        }
         asked.insert(queue.to_owned(), read_effect);
         Ok(read_effect)
     }

@@ -24,6 +24,7 @@ crate::tests!(
     a_plain_set_up_is_taken_over_as_it_is,
     a_shelf_of_several_queues_gives_each_its_own,
     what_is_restored_or_parked_tells_of_its_deaths,
+    a_stream_is_no_shelf,
 );
 
 async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
@@ -36,6 +37,30 @@ async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
     broker_dead_letters(&transport, &scene).await;
     transport.close().await;
     tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+/// A consumer of a stream begins behind what is there, and removes nothing: the shelf would look empty, or every message come back for ever.
+async fn a_stream_is_no_shelf(scene: Scene) {
+    let stream = format!("{}.stream", scene.queue);
+    scene.declare_raw(&stream, &[("x-queue-type", text("stream"))]).await;
+    scene.publish_raw(&stream, b"body", BasicProperties::default()).await;
+    let options = scene.options().topology(Topology::Nothing).dead_letter_queue(&stream);
+    for accept in [false, true] {
+        let options = options.clone().accept_low_delivery_limit(accept);
+        let transport = options.connect(&scene.url).await.expect("connected");
+        let shelves = transport.shelves();
+        for refused in [
+            shelves.browse(Shelf::DeadLetter, None, 10).await.map(drop),
+            shelves.redrive(Shelf::DeadLetter, &Selection::All).await.map(drop),
+            shelves.discard(Shelf::DeadLetter, &Selection::All).await.map(drop),
+        ] {
+            let refused = refused.expect_err("nothing can be taken from it");
+            assert_eq!(refused.kind(), TransportErrorKind::Unsupported);
+            assert!(refused.to_string().contains("is a stream"), "{refused}");
+        }
+        transport.close().await;
+    }
+    scene.delete(&stream).await;
 }
 
 /// The set-up of every tutorial: `orders.dlx` leads to `orders.dlq`.
