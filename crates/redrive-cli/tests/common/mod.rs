@@ -16,7 +16,7 @@ use redrive::{
     ConsumerHandle, IntoOutcome, NoRetry, Phase, Publisher, Report, TransportError, TransportErrorKind,
     millis,
 };
-use redrive_brokers::{Version, broker};
+use redrive_brokers::{Proxy, Version, broker};
 use redrive_rabbitmq_emulator::Emulator as RabbitMqEmulator;
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::sync::watch;
@@ -112,6 +112,34 @@ impl Shop {
             panic!("no emulator of RabbitMQ")
         };
         emulator
+    }
+
+    /// As in a service without redrive.
+    pub(crate) async fn delete_parking_queue(&self) {
+        let (channel, _connection) = self.channel().await;
+        let queue = format!("{}--parking-lot", self.queue);
+        channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.expect("deleted");
+    }
+
+    /// A proxy before the broker.
+    pub(crate) async fn proxy(&self) -> Proxy {
+        Proxy::start(self.emulator().address()).await.expect("it listens")
+    }
+
+    /// How often the broker counts that each dead letter came back from a client that died.
+    pub(crate) async fn deaths_of_readers(&self) -> Vec<i64> {
+        let (channel, _connection) = self.channel().await;
+        let mut counts = Vec::new();
+        let queue = format!("{}--dead-letters", self.queue);
+        while let Some(got) =
+            channel.basic_get(queue.as_str().into(), Default::default()).await.expect("an answer")
+        {
+            let headers = got.delivery.properties.headers().clone().unwrap_or_default();
+            let count =
+                headers.inner().get("x-delivery-count").and_then(lapin::types::AMQPValue::as_long_long_int);
+            counts.push(count.unwrap_or_default());
+        }
+        counts
     }
 
     /// The broker ends like a killed process.
@@ -405,10 +433,15 @@ fn is_refused(error: &TransportError) -> bool {
 /// Tells a process to end, as a machine that shuts down does it.
 #[cfg(unix)]
 pub(crate) fn tell_to_end(process: &tokio::process::Child) {
-    use rustix::process::{Pid, Signal, kill_process};
+    signal(process, rustix::process::Signal::TERM);
+}
+
+#[cfg(unix)]
+pub(crate) fn signal(process: &tokio::process::Child, signal: rustix::process::Signal) {
+    use rustix::process::{Pid, kill_process};
 
     let id = process.id().and_then(|id| Pid::from_raw(id.try_into().expect("an id")));
-    kill_process(id.expect("it runs"), Signal::TERM).expect("told");
+    kill_process(id.expect("it runs"), signal).expect("told");
 }
 
 /// `TOPIC/Subscriptions/NAME`, or a queue.

@@ -45,6 +45,14 @@ impl Cli {
         Self { broker: self.broker.clone(), folder: Arc::clone(&self.folder), variable: Some((name, value)) }
     }
 
+    /// The same through a proxy.
+    pub(crate) fn through(&self, proxy: std::net::SocketAddr) -> Self {
+        let (before, host) = self.broker.rsplit_once('@').expect("a user");
+        let path = host.split_once('/').map_or("", |(_, path)| path);
+        let broker = format!("{before}@{proxy}/{path}");
+        Self { broker, folder: Arc::clone(&self.folder), variable: self.variable }
+    }
+
     pub(crate) fn broker(&self) -> &str {
         &self.broker
     }
@@ -148,8 +156,7 @@ impl Page {
     /// Ends it as an orchestrator does.
     #[cfg(unix)]
     pub(crate) async fn terminate(mut self) {
-        let pid = self.server.id().expect("it runs").to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs").success());
+        super::tell_to_end(&self.server);
         let ended = tokio::time::timeout(std::time::Duration::from_secs(60), self.server.wait()).await;
         assert!(ended.expect("in time").expect("it ends").success());
     }

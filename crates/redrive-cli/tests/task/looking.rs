@@ -1,7 +1,16 @@
 //! Looking at shelves: nothing changes, and what is missing or wrong is named.
 
-use redrive::Message;
+#[cfg(unix)]
+use std::process::Stdio;
+#[cfg(unix)]
+use std::time::Duration;
 
+use redrive::Message;
+#[cfg(unix)]
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+#[cfg(unix)]
+use crate::common::signal;
 use crate::common::{Cli, Shop};
 use crate::export::{export_and_import, exported};
 use crate::wrong_edits;
@@ -34,6 +43,31 @@ pub(crate) async fn looking(shop: &Shop) {
     let missing = cli.run(&["redrive", queue, "g9", "--yes"]).await;
     assert!(missing.code == 2 && missing.err.contains("g9 is not known"), "{}", missing.err);
     shop.tidy_up().await;
+}
+
+/// Ctrl-C in the middle of a look: the messages are back in their order, and the broker counts nothing.
+#[cfg(unix)]
+pub(crate) async fn interrupted(shop: &Shop) {
+    shop.fail().await;
+    let before = shop.shelf().await;
+    let proxy = shop.proxy().await;
+    let cli = Cli::new(shop).through(proxy.addr());
+    // What the broker has sent is on its way for so long, and so is what comes back.
+    proxy.delay(Duration::from_millis(250));
+    let mut looking = cli.command(&["groups", &shop.queue]).stderr(Stdio::piped()).spawn().expect("it runs");
+    let holds_messages = async { while shop.shelved().await == 5 {} };
+    tokio::time::timeout(Duration::from_secs(60), holds_messages).await.expect("it looks");
+    proxy.freeze();
+    signal(&looking, rustix::process::Signal::INT);
+    let mut said = BufReader::new(looking.stderr.take().expect("piped")).lines();
+    let said = said.next_line().await.expect("read").unwrap_or_default();
+    assert!(said.contains("giving back what was read"), "{said}");
+    proxy.thaw();
+    let ended = looking.wait().await.expect("it ends");
+    assert_eq!(ended.code(), Some(130));
+    shop.has_shelved(5).await;
+    assert_eq!(before, shop.shelf().await);
+    assert_eq!(shop.deaths_of_readers().await, [0; 5]);
 }
 
 /// Programs of jq select, and one that is wrong, or never ends, or eats memory, does no harm.

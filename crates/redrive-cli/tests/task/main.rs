@@ -79,6 +79,7 @@ macro_rules! on_rabbitmq_emulator {
             a_queue_that_is_missing_is_named: looking::unknown,
             a_run_is_controlled_from_another_process: running::control,
             a_run_that_waits_says_why: running::waits,
+            a_run_needs_no_parking_queue: running::without_a_parking_queue,
             a_message_that_cannot_be_carried_stops_no_other: export::what_no_broker_carries_stops_no_other,
             #[cfg(unix)]
             an_undo_restores_nothing_that_another_client_reads: undo::while_another_client_reads,
@@ -102,6 +103,13 @@ mod rabbitmq_emulator {
 
     mod as_4_3 {
         on_rabbitmq_emulator!(redrive_rabbitmq_emulator::Version::V4_3);
+    }
+
+    #[cfg(unix)]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_look_that_is_interrupted_gives_back_what_it_read() {
+        let shop = super::Shop::rabbitmq_emulator(redrive_rabbitmq_emulator::Version::V4_3).await;
+        super::looking::interrupted(&shop).await;
     }
 
     #[cfg(unix)]

@@ -218,3 +218,14 @@ pub(crate) async fn stops(shop: &Shop) {
     service.stop().await;
     shop.tidy_up().await;
 }
+
+/// A service without redrive has a dead-letter queue, and no parking queue.
+pub(crate) async fn without_a_parking_queue(shop: &Shop) {
+    shop.fail().await;
+    shop.delete_parking_queue().await;
+    let cli = Cli::new(shop);
+    let run =
+        cli.ok(&["redrive", &shop.queue, "--all", "--yes", "--ignore-work-queue", "--canary", "0"]).await;
+    assert!(run.out.contains("5 of 5"), "{}{}", run.out, run.err);
+    shop.has_shelved(0).await;
+}

@@ -107,9 +107,7 @@ pub(super) async fn told_to_end(shop: &Shop) {
     let mut terminal = Terminal::start(&cli, &["watch", &shop.queue]);
     terminal.shows(&["dead-letter", " 5 "]).await;
     assert!(terminal.screen.screen().alternate_screen());
-    let process = terminal.process.id().expect("it runs").to_string();
-    let told = std::process::Command::new("kill").args(["-TERM", &process]).status();
-    assert!(told.expect("kill runs").success());
+    crate::common::tell_to_end(&terminal.process);
     terminal.has_ended(0, "").await;
     shop.tidy_up().await;
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use async_trait::async_trait;
-use redrive_core::{EntryHandle, Shelf, Shelved, Shelves, TransportError};
+use redrive_core::{EntryHandle, Shelf, Shelved, Shelves, TransportError, TransportErrorKind};
 
 use crate::group::{GroupId, Template};
 use crate::plan::{ContentDigest, Plan, PlannedEntry};
@@ -85,12 +85,13 @@ struct Before {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counted {
     dead_letter: u64,
-    parking: u64,
+    /// `None` if the broker has no such shelf.
+    parking: Option<u64>,
 }
 
 impl Counted {
     fn of(&mut self, shelf: Shelf) -> &mut u64 {
-        if shelf == Shelf::Parking { &mut self.parking } else { &mut self.dead_letter }
+        if shelf == Shelf::Parking { self.parking.get_or_insert_default() } else { &mut self.dead_letter }
     }
 }
 
@@ -104,7 +105,12 @@ impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
 
     async fn count(&self, look: LookForFates<'_>) -> Result<Counted, TransportError> {
         let dead_letter = self.shelves.count(Shelf::DeadLetter).await?;
-        let parking = self.shelves.count(Shelf::Parking).await?.saturating_sub(look.parked);
+        let parking = match self.shelves.count(Shelf::Parking).await {
+            Ok(count) => Some(count.saturating_sub(look.parked)),
+            // Nothing can fail onto a shelf that is not there: of a service without redrive, for example.
+            Err(error) if self.shelf != Shelf::Parking && is_missing(&error) => None,
+            Err(error) => return Err(error),
+        };
         let mut counted = Counted { dead_letter, parking };
         *counted.of(self.shelf) += look.left_shelf + look.held;
         Ok(counted)
@@ -129,7 +135,8 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
             return Ok(Vec::new());
         }
         let mut returned = Returned::new(look.awaited);
-        let mut shelves = vec![Shelf::DeadLetter, Shelf::Parking];
+        let mut shelves = vec![Shelf::DeadLetter];
+        shelves.extend(counted.parking.map(|_| Shelf::Parking));
         if let Some(before) = self.before.take() {
             before.redriven.iter().for_each(|seen| returned.add(seen));
             *counted.of(self.shelf) = before.entries + look.left_shelf;
@@ -148,6 +155,12 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
         (self.counted, self.saw_all) = (Some(counted), look.held == 0);
         Ok(returned.fates)
     }
+}
+
+/// A queue that nobody declared, or a shelf that this broker does not have.
+fn is_missing(error: &TransportError) -> bool {
+    use TransportErrorKind::{NotFound, Topology, Unsupported};
+    matches!(error.kind(), NotFound | Topology | Unsupported)
 }
 
 fn is_redriven(entry: &Shelved) -> bool {
