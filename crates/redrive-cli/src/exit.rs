@@ -70,10 +70,13 @@ static CLAIMS: LazyLock<watch::Sender<Claims>> = LazyLock::new(watch::Sender::de
 
 impl EndSignals {
     pub(crate) fn claim() -> Self {
-        CLAIMS.send_modify(|claims| claims.commands += 1);
-        let claims = CLAIMS.subscribe();
-        let heard = claims.borrow().signals;
-        Self { claims, heard }
+        let mut heard = 0;
+        // Together: a signal in between would be nobody's.
+        CLAIMS.send_modify(|claims| {
+            claims.commands += 1;
+            heard = claims.signals;
+        });
+        Self { claims: CLAIMS.subscribe(), heard }
     }
 
     /// Waits for the next signal. Cancel safe.

@@ -104,12 +104,12 @@ impl Taker {
         taken.is_some()
     }
 
-    /// Nothing more comes on the channel.
     /// Takes the end of a channel if the library closes the connection: it would end the channel twice, and log that as an error.
     fn with_the_connection(&self) -> Option<()> {
         self.channels.is_closed_by_library().then_some(())
     }
 
+    /// Nothing more comes on the channel.
     fn forget(&mut self, channel: u16) {
         self.incomplete.retain(|message| message.channel != channel);
     }
