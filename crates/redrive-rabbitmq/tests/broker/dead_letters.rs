@@ -39,7 +39,7 @@ async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
     tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }
 
-/// A consumer of a stream begins behind what is there, and removes nothing: the shelf would look empty, or every message come back for ever.
+/// RabbitMQ ends the connection over a look at a stream (`basic.get`), and what is acknowledged stays in it.
 async fn a_stream_is_no_shelf(scene: Scene) {
     let stream = format!("{}.stream", scene.queue);
     scene.declare_raw(&stream, &[("x-queue-type", text("stream"))]).await;
