@@ -23,6 +23,7 @@ mod facts;
 mod frames;
 #[cfg(feature = "management")]
 mod management;
+mod new_queues;
 mod options;
 mod outline;
 mod preflight;

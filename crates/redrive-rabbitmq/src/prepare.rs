@@ -1,12 +1,11 @@
 //! Prepares the queues: declares or verifies them, and compares them through the management API, when the transport is opened
 //! and before each subscription that follows an interruption.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redrive_core::{TransportError, TransportErrorKind};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::connection::{Connection, ConnectionAccess};
@@ -18,6 +17,7 @@ use crate::facts::ManagementFacts;
 use crate::facts::TransportFacts;
 #[cfg(feature = "management")]
 use crate::management::{self, Comparison, Finding};
+use crate::new_queues::NewQueues;
 use crate::options::Options;
 use crate::topology::{self, Part, Plan, Route, Task, Topology};
 
@@ -28,8 +28,6 @@ const PAUSES: [Duration; 3] =
 
 /// No connection has this epoch.
 const NEVER: u64 = 0;
-/// The longest time for which a new queue is spared: a clock cannot tell the end of just any.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Declares and verifies the queues of one transport.
 #[derive(Debug)]
@@ -42,8 +40,7 @@ pub(crate) struct QueuePreparation {
     prepared_in: AtomicU64,
     /// One caller at a time: many copies that come back at once need the queues declared only once.
     declaring: tokio::sync::Mutex<()>,
-    /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it: any, or the one that is named.
-    quorum_ready_at: Mutex<Vec<(Option<String>, Instant)>>,
+    new_queues: NewQueues,
     /// Declarations of queues that were missing, shared by all who found one missing.
     declarations: Declarations,
 }
@@ -106,8 +103,8 @@ impl QueuePreparation {
         facts: Arc<TransportFacts>,
     ) -> Self {
         let (prepared_in, declaring) = (AtomicU64::new(NEVER), tokio::sync::Mutex::default());
-        let (declarations, quorum_ready_at) = (Declarations::default(), Mutex::default());
-        Self { options, plan, connections, facts, prepared_in, declaring, declarations, quorum_ready_at }
+        let (declarations, new_queues) = (Declarations::default(), NewQueues::default());
+        Self { options, plan, connections, facts, prepared_in, declaring, declarations, new_queues }
     }
 
     fn queue(&self) -> &str {
@@ -362,24 +359,12 @@ impl QueuePreparation {
         let wait = self.options.new_queue_wait;
         let new_queue = named.as_deref().unwrap_or("any");
         info!(queue = %self.queue(), new_queue, ?wait, "a quorum queue may be new: copies are stored after this wait");
-        let ready_at = Instant::now() + wait.min(LONGEST_WAIT);
-        let mut waits = self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner);
-        waits.retain(|(of, until)| *of != named && *until > Instant::now());
-        waits.push((named, ready_at));
+        self.new_queues.note(named, wait);
     }
 
     /// Waits until the target of this route is no quorum queue that is younger than [`Options::new_queue_wait`].
     pub(crate) async fn wait_quorum_ready(&self, route: &Route) {
-        let ready_at = {
-            let waits = self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let of_this =
-                |of: &Option<String>| of.as_deref().is_none_or(|queue| *route == Route::queue(queue));
-            waits.iter().filter(|(of, _)| of_this(of)).map(|(_, until)| *until).max()
-        };
-        if let Some(ready_at) = ready_at.filter(|&ready_at| ready_at > Instant::now()) {
-            // Boxed: only the first seconds of a queue need it.
-            Box::pin(tokio::time::sleep_until(ready_at)).await;
-        }
+        self.new_queues.wait_ready(route).await;
     }
 
     /// Returns true if redrive declares the target of this route.
