@@ -3,6 +3,7 @@
 mod common;
 
 use std::io;
+use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +13,7 @@ use redrive_brokers::Version;
 use redrive_core::{Shelf, Shelves as _, Transport as _, TransportErrorKind};
 use redrive_rabbitmq::QueueType;
 use redrive_testkit::contract::eventually;
+use tokio::runtime::Runtime;
 use tokio::sync::MutexGuard;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::prelude::*;
@@ -53,7 +55,6 @@ macro_rules! tests {
                 let broker = crate::common::$on(redrive_brokers::Version::$version).await;
                 let _one_at_a_time = crate::logging().await;
                 for queue_type in [redrive_rabbitmq::QueueType::Classic, redrive_rabbitmq::QueueType::Quorum] {
-                    crate::quiet().await;
                     super::$test(&broker.url, queue_type).await;
                 }
             })*
@@ -82,12 +83,55 @@ async fn logging() -> MutexGuard<'static, ()> {
     one_at_a_time
 }
 
-/// Waits until the connection of an earlier test has ended, and what it logged.
-async fn quiet() {
-    let ended = eventually("the library's threads have ended", async || library_threads() == 0);
-    // One that a failed test left behind never ends.
-    let _ = tokio::time::timeout(Duration::from_secs(10), ended).await;
-    logged();
+/// A scene whose own connection runs in a runtime of its own. Nothing stands between that connection and the client library, which logs
+/// its end as an error, and writes the last line in a task, after its thread has ended.
+struct SceneApart {
+    scene: Option<Scene>,
+    runtime: Option<Runtime>,
+    /// That were there before. One that a failed test left behind never ends.
+    library_threads: usize,
+}
+
+impl SceneApart {
+    async fn new(url: &str, test: &'static str, queue_type: QueueType) -> Self {
+        let library_threads = library_threads();
+        let runtime = runtime(1);
+        let url = url.to_owned();
+        let scene = runtime.spawn(async move { Scene::new(&url, test, queue_type).await });
+        let scene = scene.await.expect("a scene");
+        logged();
+        Self { scene: Some(scene), runtime: Some(runtime), library_threads }
+    }
+
+    /// Drops what was logged until the connection has ended.
+    async fn close(mut self) {
+        let (scene, runtime) = (self.scene.take(), self.runtime.take());
+        scene.expect("not closed").close().await;
+        let have_ended = async || library_threads() <= self.library_threads;
+        eventually("the library's threads have ended", have_ended).await;
+        tokio::task::spawn_blocking(|| drop(runtime)).await.expect("no panic");
+        logged();
+    }
+}
+
+impl Drop for SceneApart {
+    fn drop(&mut self) {
+        // A test has failed. A runtime that is dropped here would panic.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+impl Deref for SceneApart {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        self.scene.as_ref().expect("not closed")
+    }
+}
+
+fn runtime(threads: usize) -> Runtime {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(threads).enable_all().build().expect("a runtime")
 }
 
 /// The number of connections of the client library in this process.
@@ -101,7 +145,7 @@ fn library_threads() -> usize {
 async fn a_queue_that_is_gone_with_its_messages_is_a_warning() {
     let _one_at_a_time = logging().await;
     let broker = common::emulator(Version::V4_3).await;
-    let scene = Scene::new(&broker.url, "gone", QueueType::Quorum).await;
+    let scene = SceneApart::new(&broker.url, "gone", QueueType::Quorum).await;
     let needs = needs(&[100], 5);
     let transport = started(scene.options(), &scene, &needs).await;
     publish(&transport, message("a")).await;
@@ -120,7 +164,7 @@ async fn a_queue_that_is_gone_with_its_messages_is_a_warning() {
 
 /// Starts a service twice on a new queue, which it declares.
 async fn a_healthy_service_logs_no_error(url: &str, queue_type: QueueType) {
-    let scene = Scene::new(url, "logs", queue_type).await;
+    let scene = SceneApart::new(url, "logs", queue_type).await;
     let needs = needs(&[100, 1000, 60_000], 5);
     for through_lapin in [false, true] {
         let options = || match through_lapin {
@@ -145,7 +189,7 @@ async fn a_healthy_service_logs_no_error(url: &str, queue_type: QueueType) {
 /// The shelves of a queue that another program declared, which dead-letters into a queue without a delivery limit of its own. It has no
 /// parking queue.
 async fn an_operator_at_foreign_shelves_logs_no_error(url: &str, queue_type: QueueType) {
-    let scene = Scene::new(url, "foreign", queue_type).await;
+    let scene = SceneApart::new(url, "foreign", queue_type).await;
     let foreign = format!("{}.dlq", scene.queue);
     let kind = text(if queue_type == QueueType::Quorum { "quorum" } else { "classic" });
     scene.declare_raw(&foreign, &[("x-queue-type", kind.clone()), ("x-max-length", 100.into())]).await;
@@ -180,12 +224,11 @@ async fn an_operator_at_foreign_shelves_logs_no_error(url: &str, queue_type: Que
 
 /// A program that publishes, and ends: nobody closes anything.
 async fn a_runtime_that_ends_without_closing_logs_no_error(url: &str, queue_type: QueueType) {
-    let scene = Scene::new(url, "ends", queue_type).await;
+    let scene = SceneApart::new(url, "ends", queue_type).await;
     let connections = library_threads();
     let (options, url) = (scene.options(), url.to_owned());
     let program = move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = runtime(2);
         let transport = runtime.block_on(async {
             let transport = options.connect(&url).await.expect("connected");
             publish(&transport, message("a")).await;
@@ -203,7 +246,7 @@ async fn a_runtime_that_ends_without_closing_logs_no_error(url: &str, queue_type
 }
 
 async fn many_messages_to_a_missing_queue_declare_it_once(url: &str, queue_type: QueueType) {
-    let scene = Scene::new(url, "many", queue_type).await;
+    let scene = SceneApart::new(url, "many", queue_type).await;
     let options = scene.options().new_queue_wait(Duration::from_millis(300)).wait(Duration::from_millis(500));
     let transport = options.connect(url).await.expect("connected");
     logged();
@@ -225,7 +268,7 @@ async fn many_messages_to_a_missing_queue_declare_it_once(url: &str, queue_type:
 }
 
 async fn many_copies_to_a_missing_shelf_declare_it_once(url: &str, queue_type: QueueType) {
-    let scene = Scene::new(url, "shelf", queue_type).await;
+    let scene = SceneApart::new(url, "shelf", queue_type).await;
     let needs = needs(&[100], 200);
     let transport = started(common::with_short_wait(&scene), &scene, &needs).await;
     for number in 0..200 {
