@@ -85,7 +85,7 @@ pub use publisher::{Outgoing, Publish, Publisher};
 pub use readiness::{NamedLayer, NamedService};
 pub use redact::redact;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
-pub use retry_plan::{Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Span, Step};
+pub use retry_plan::{Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Setting, Span, Step};
 pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;

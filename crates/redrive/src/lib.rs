@@ -111,7 +111,7 @@ pub mod transport {
 /// The parts of a [`RetryPlan`].
 pub mod plan {
     pub use redrive_core::{
-        Amount, Case, Course, Finding, Limit, Resting, RetryPlan, RouteCourses, Severity, Span, Step,
+        Amount, Case, Course, Finding, Limit, Resting, RetryPlan, RouteCourses, Setting, Severity, Span, Step,
     };
 }
 

@@ -15,7 +15,7 @@ use crate::settings::{Broker, Context, Global};
 /// Says what becomes of a failing message. Asks no broker.
 pub(crate) fn explain(global: &Global, command: &Explain) -> Result<Exit> {
     let context = context(global, command)?;
-    let options = options::read(&command.options, command.section.as_deref())?;
+    let options = options::read(&context, &command.queue, &command.options, command.section.as_deref())?;
     let plan = if context.socket().is_some() {
         consumer(Memory::new(&*command.queue), options).explain()
     } else if context.is_service_bus() {
@@ -36,7 +36,7 @@ pub(crate) async fn preflight(global: &Global, command: &Explain) -> Result<Exit
             "a broker in the process of its service is asked when the service starts: `redrive explain` says the rest",
         ));
     }
-    let options = options::read(&command.options, command.section.as_deref())?;
+    let options = options::read(&context, &command.queue, &command.options, command.section.as_deref())?;
     let (secret, ca) = secrets(&context)?;
     let asked = within(global.timeout, async {
         if context.is_service_bus() {

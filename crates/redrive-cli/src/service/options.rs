@@ -1,5 +1,6 @@
 //! Reads the options of a consumer from a section of a file.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -7,13 +8,19 @@ use redrive::ConsumerOptions;
 use serde_json::Value;
 
 use crate::exit::usage;
+use crate::settings::Context;
 
-/// Reads a section of a TOML or JSON file; the whole file without a section.
+/// Reads the options of the consumer of this queue from a section of a TOML or JSON file; from the whole file without a section.
 ///
 /// # Errors
 ///
-/// If the file cannot be read, has no such section, or an option is wrong: with its path.
-pub(super) fn read(path: &Path, section: Option<&str>) -> Result<ConsumerOptions> {
+/// If the file cannot be read, has no such section, an option is wrong (with its path), or the section is that of another queue.
+pub(super) fn read(
+    context: &Context,
+    queue: &str,
+    path: &Path,
+    section: Option<&str>,
+) -> Result<ConsumerOptions> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let is_toml = path.extension().is_some_and(|ending| ending == "toml");
     let whole: Value = if is_toml {
@@ -24,8 +31,20 @@ pub(super) fn read(path: &Path, section: Option<&str>) -> Result<ConsumerOptions
     let found = find(&whole, section).ok_or_else(|| {
         usage(format!("{} has no section `{}`", path.display(), section.unwrap_or_default()))
     })?;
-    ConsumerOptions::from_deserializer(found.clone())
-        .map_err(|error| usage(format!("{}, section `{}`: {error}", path.display(), section.unwrap_or("."))))
+    let of_the_section = |error: &dyn Display| {
+        usage(format!("{}, section `{}`: {error}", path.display(), section.unwrap_or(".")))
+    };
+    let options =
+        ConsumerOptions::from_deserializer(found.clone()).map_err(|error| of_the_section(&error))?;
+    match &options.queue_name {
+        Some(name) if context.queue_name(name) != context.queue_name(queue) => {
+            let other = format!(
+                "QueueName is `{name}`, and this is about `{queue}`: name that queue, or another section"
+            );
+            Err(of_the_section(&other))
+        }
+        _ => Ok(options),
+    }
 }
 
 /// Returns the section of this path: `services.orders`.

@@ -11,14 +11,15 @@ use crate::output::print;
 use crate::settings::Context;
 
 pub(crate) fn run(command: &Topology) -> Result<Exit> {
+    let context = Context::default();
     let waits = match &command.options {
         Some(path) => {
-            let options = options::read(path, command.section.as_deref())?;
+            let options = options::read(&context, &command.queue, path, command.section.as_deref())?;
             options.preset.needs().waits.into_iter().collect()
         }
         None => command.wait.clone(),
     };
-    let transport = rabbitmq_options(&Context::default(), &command.queue, None, None);
+    let transport = rabbitmq_options(&context, &command.queue, None, None);
     let plan = transport.queue_type(command.queue_type.into()).topology_plan(waits)?;
     let text = match command.format {
         TopologyFormat::Definitions => plan.definitions_json(&command.vhost),

@@ -170,6 +170,15 @@ pub(crate) async fn queues(shop: &Shop) {
     let file = cli.path("service.toml").display().to_string();
     let explained = cli.ok(&["explain", "orders", "--options", &file]).await;
     assert!(explained.out.contains("At most 3 attempts, 11s of waiting"), "{}", explained.out);
+    assert!(explained.out.contains("grace at shutdown       30s"), "{}", explained.out);
+    cli.write("bills.toml", "QueueName = \"bills\"\n");
+    let bills = cli.path("bills.toml").display().to_string();
+    let other = cli.run(&["explain", "orders", "--options", &bills]).await;
+    assert!(
+        other.code == 2 && other.err.contains("QueueName is `bills`, and this is about `orders`"),
+        "{}",
+        other.err
+    );
     let preflight = cli.run(&["preflight", "orders", "--options", &file]).await;
     assert!(preflight.code == 2 && preflight.err.contains("redrive explain"), "{}", preflight.err);
     let nowhere = cli.run(&["--broker", "unix:/nowhere/redrive.sock", "shelves", "orders"]).await;

@@ -1,9 +1,9 @@
 //! Explains what a consumer does with messages that fail.
 
 use super::preflight::Preflight;
-use super::{ConsumerError, Runner};
+use super::{ConsumerError, Runner, Settings};
 use crate::message::Message;
-use crate::retry_plan::{RetryPlan, Simulation, limits};
+use crate::retry_plan::{RetryPlan, Setting, Simulation, limits};
 use crate::transport::{Finding, Outline, Transport};
 
 impl<T: Transport> Runner<T> {
@@ -69,8 +69,26 @@ impl<T: Transport> Runner<T> {
         let mut findings = preflight.findings(&outline.facts);
         findings.extend(outline.findings.iter().cloned());
         findings.extend(unseen(settings.other_layers));
-        RetryPlan::new(&simulation, limits, findings, asked)
+        RetryPlan::new(&simulation, shown(settings), limits, findings, asked)
     }
+}
+
+/// Returns the settings as the consumer applies them, defaults included.
+fn shown(settings: &Settings) -> Vec<Setting> {
+    let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
+    let time = |time| humantime::format_duration(time).to_string();
+    let rate = settings.rate_limit.as_ref().map(ToString::to_string);
+    let ledger = settings.ledger.as_ref().map(|path| path.display().to_string());
+    let shown = [
+        ("handled at once", settings.concurrency.to_string()),
+        ("in flight", settings.needs.prefetch.to_string()),
+        ("rate limit", or(rate, "none")),
+        ("longest handling", or(settings.longest_handling.map(time), "not known")),
+        ("grace at shutdown", time(settings.grace)),
+        ("gives up after", or(settings.give_up_after.map(time), "never")),
+        ("ledger", or(ledger, "none")),
+    ];
+    shown.map(|(name, value)| Setting { name, value }).into()
 }
 
 fn unseen(layers: usize) -> Option<Finding> {

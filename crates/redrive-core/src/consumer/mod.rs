@@ -59,9 +59,7 @@ use self::observe::Observers;
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition};
 use crate::handler::{Handler, HandlerService};
-#[cfg(feature = "config")]
-use crate::layers::RateLimit;
-use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff};
+use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff, RateLimit};
 use crate::needs::Needs;
 use crate::readiness::NamedLayer;
 use crate::service::{ErasedService, StageLayer};
@@ -118,6 +116,8 @@ pub(crate) struct Settings {
     /// True if a stack that is ready may have reserved something: then it serves one call, and what it has not used goes with it.
     /// Handlers and stages are always ready, and reserve nothing.
     pub(crate) reserves: bool,
+    /// That of a configuration: another one is a layer like any other.
+    pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) header_budget: usize,
     pub(crate) remembered: usize,
     pub(crate) suspects: Suspects,
@@ -153,6 +153,7 @@ impl<T: Transport> Consumer<T> {
             stages: Stages::none(),
             other_layers: 0,
             reserves: false,
+            rate_limit: None,
             header_budget: DEFAULT_HEADER_BUDGET,
             remembered: Self::DEFAULT_REMEMBERED,
             suspects: Suspects::default(),
@@ -300,6 +301,7 @@ impl<T: Transport, L> Consumer<T, L> {
     #[cfg(feature = "config")]
     pub(crate) fn rate_limited(mut self, limit: Option<RateLimit>) -> Consumer<T, Stack<RateLimit, L>> {
         self.settings.reserves |= limit.is_some();
+        self.settings.rate_limit.clone_from(&limit);
         self.with_layer(limit.unwrap_or_else(RateLimit::unlimited))
     }
 

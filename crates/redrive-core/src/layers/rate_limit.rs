@@ -1,5 +1,6 @@
 //! Limits how many deliveries are handled in a time.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -47,7 +48,14 @@ impl RateLimit {
     #[must_use]
     pub fn new(deliveries: u32, per: Duration) -> Self {
         let interval = per.min(MAX_PERIOD) / deliveries.max(1);
-        Self { spacing: Arc::new(Mutex::new(Spacing { interval, ahead: TIMER_RESOLUTION, next: None })) }
+        Self {
+            spacing: Arc::new(Mutex::new(Spacing {
+                interval,
+                burst: 1,
+                ahead: TIMER_RESOLUTION,
+                next: None,
+            })),
+        }
     }
 
     /// Lets this many deliveries (at least 1) pass at once after an idle time. Default: 1.
@@ -56,6 +64,7 @@ impl RateLimit {
     #[must_use]
     pub fn burst(self, deliveries: u32) -> Self {
         self.with(|spacing| {
+            spacing.burst = deliveries.max(1);
             let ahead = spacing.interval.saturating_mul(deliveries.saturating_sub(1));
             spacing.ahead = ahead.max(TIMER_RESOLUTION);
         });
@@ -73,10 +82,20 @@ impl RateLimit {
     }
 }
 
+/// The limit, without what it has let pass.
+impl fmt::Display for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with(|Spacing { interval, burst, .. }| {
+            write!(f, "1 every {}, up to {burst} at once", humantime::format_duration(*interval))
+        })
+    }
+}
+
 /// Computes when the next delivery may pass (the generic cell rate algorithm). Each permit is due one interval after the previous.
 #[derive(Debug)]
 struct Spacing {
     interval: Duration,
+    burst: u32,
     /// How long before it is due a permit may be used.
     ahead: Duration,
     next: Option<Instant>,

@@ -39,10 +39,23 @@ pub struct RetryPlan {
     pub asked: bool,
     /// What becomes of messages: one entry, or, if routes of a [`Router`](crate::Router) have stages of their own, one for each.
     pub routes: Vec<RouteCourses>,
+    /// The settings of the consumer that concern all messages.
+    pub settings: Vec<Setting>,
     /// The limits of the broker, and what is requested of them.
     pub limits: Vec<Limit>,
     /// What is wrong, what is doubtful, and what could not be found out, in this order.
     pub findings: Vec<Finding>,
+}
+
+/// A setting of the consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Setting {
+    /// What is set.
+    pub name: &'static str,
+    /// The value in words, with its unit.
+    pub value: String,
 }
 
 /// What becomes of the messages of one route.
@@ -139,6 +152,7 @@ pub struct Span {
 impl RetryPlan {
     pub(crate) fn new(
         simulation: &Simulation<'_>,
+        settings: Vec<Setting>,
         limits: Vec<Limit>,
         findings: Vec<Finding>,
         asked: bool,
@@ -148,6 +162,7 @@ impl RetryPlan {
             system: simulation.outline.facts.system,
             asked,
             routes: simulation.routes(),
+            settings,
             limits,
             findings,
         };

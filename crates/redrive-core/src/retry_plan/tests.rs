@@ -265,3 +265,36 @@ async fn what_is_unconnected_can_only_be_explained() {
         crate::Transport::publisher(&Unconnected::new("q", |_: &Needs| Outline::new(Facts::new("test"))));
     assert!(publisher.publish(Message::new("")).await.is_err());
 }
+
+#[test]
+#[cfg(feature = "config")]
+fn the_settings_of_a_configuration_are_shown() {
+    let section = serde_json::json!({
+        "MaxConcurrentCalls": 8, "RateLimit": { "Messages": 100, "Per": 1, "Burst": 10 }, "Grace": 60, "LongestHandling": "5m",
+        "GiveUpAfter": "10m", "Ledger": "/var/lib/orders",
+    });
+    let shown = |section| {
+        let options = crate::ConsumerOptions::from_deserializer(section).unwrap();
+        let plan = on(Facts::new("test")).configured(options).handler(fails).explain().to_string();
+        plan.lines()
+            .skip_while(|line| *line != "Settings")
+            .skip(1)
+            .take(7)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let expected = [
+        "  handled at once         8",
+        "  in flight               16",
+        "  rate limit              1 every 10ms, up to 10 at once",
+        "  longest handling        5m",
+        "  grace at shutdown       1m",
+        "  gives up after          10m",
+        "  ledger                  /var/lib/orders",
+    ];
+    assert_eq!(shown(section), expected);
+    let defaults = ["16", "32", "none", "not known", "30s", "never", "none"];
+    for (line, value) in shown(serde_json::json!({})).iter().zip(defaults) {
+        assert_eq!(line[26..], *value);
+    }
+}

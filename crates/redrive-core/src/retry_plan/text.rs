@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Case, Course, Resting, RetryPlan, RouteCourses, Span, Step};
+use super::{Case, Course, Resting, RetryPlan, RouteCourses, Setting, Span, Step};
 
 const WIDTH: usize = 100;
 /// Column where the third column of the steps begins.
@@ -30,6 +30,10 @@ impl fmt::Display for RetryPlan {
                 let then: String = course.steps.first().map(Step::then).unwrap_or_default();
                 wrapped(f, &format!("On {}: {then}", course.case_names()), 2)?;
             }
+        }
+        writeln!(f, "\nSettings")?;
+        for Setting { name, value } in &self.settings {
+            wrapped(f, &format!("  {name:24}{value}"), 26)?;
         }
         writeln!(f, "\n{:26}{:24}allowed", "Limits", "asked")?;
         for limit in &self.limits {
