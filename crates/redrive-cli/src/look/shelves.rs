@@ -1,5 +1,6 @@
 //! `redrive shelves`: how many messages are on the shelves.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
 use std::time::SystemTime;
@@ -35,7 +36,11 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
             let oldest = oldest.and_then(|oldest| plausible(oldest, now));
             let shown = count.map_or_else(|| "no such queue".to_owned(), |count| count.to_string());
             rows.row([queue.clone(), shelf_name(shelf), shown, ago(oldest, now)]);
-            data.push(json!({ "queue": queue, "shelf": shelf.to_string(), "count": count, "oldest": rfc3339(oldest) }));
+            let sharers = context.sharers(&queue, shelf);
+            note_sharers(&queue, shelf, &sharers);
+            data.push(json!({
+                "queue": queue, "shelf": shelf.to_string(), "count": count, "oldest": rfc3339(oldest), "shared_with": sharers,
+            }));
         }
     }
     match global.json {
@@ -54,6 +59,17 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
 pub(crate) fn note_work(global: &Global, desk: &Desk, shelf: Shelf) {
     if let Some(Work { holder, .. }) = work(global, desk, shelf) {
         eprintln!("{holder} works on the {shelf} shelf of `{}` now, and holds messages of it", desk.queue);
+    }
+}
+
+/// Says that the count of a shelf includes messages of other queues: it stands in their rows too.
+fn note_sharers(queue: &str, shelf: Shelf, sharers: &BTreeSet<String>) {
+    if !sharers.is_empty() {
+        let others: Vec<_> = sharers.iter().map(|other| format!("`{}`", printable(other))).collect();
+        eprintln!(
+            "the {shelf} shelf of `{queue}` is also that of {}: its count is theirs too",
+            others.join(", ")
+        );
     }
 }
 

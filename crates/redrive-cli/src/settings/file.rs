@@ -1,11 +1,12 @@
 //! The configuration file: named brokers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use redrive::Shelf;
 use redrive::servicebus::Entity;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -232,6 +233,20 @@ impl Context {
         if self.is_service_bus() { Entity::from(queue).path() } else { queue.to_owned() }
     }
 
+    /// Returns the other queues whose messages are on the same shelf, as far as this context says.
+    pub(crate) fn sharers(&self, queue: &str, shelf: Shelf) -> BTreeSet<String> {
+        let (names, listed) = match shelf {
+            Shelf::Parking => (&self.parking_queues, None),
+            _ => (&self.dead_letter_queues, self.named(&self.shelves_shared_with, queue)),
+        };
+        let name = self.named(names, queue);
+        let same = names.iter().filter(|(_, other)| Some(*other) == name).map(|(queue, _)| queue);
+        let mut sharers: BTreeSet<_> =
+            same.chain(listed.into_iter().flatten()).map(|queue| self.queue_name(queue)).collect();
+        sharers.remove(&self.queue_name(queue));
+        sharers
+    }
+
     /// Returns what a table of this context says about a queue.
     pub(crate) fn named<'a, V>(&self, table: &'a BTreeMap<String, V>, queue: &str) -> Option<&'a V> {
         let queue = self.queue_name(queue);
@@ -296,6 +311,26 @@ mod tests {
         }
         let error = parse("").unwrap().context("amqp://ops:hunter2@host").unwrap_err();
         assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn who_shares_a_shelf_is_what_its_names_and_the_list_say() {
+        let named = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
+        let context = Context {
+            dead_letter_queues: named(&[
+                ("orders", "failed"),
+                ("bills", "failed"),
+                ("mails", "mails-failed"),
+            ]),
+            parking_queues: named(&[("orders", "parked"), ("mails", "parked")]),
+            shelves_shared_with: [("orders".into(), vec!["refunds".into()])].into(),
+            ..Context::default()
+        };
+        let sharers = |queue, shelf| context.sharers(queue, shelf).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!(sharers("orders", Shelf::DeadLetter), "bills refunds");
+        assert_eq!(sharers("bills", Shelf::DeadLetter), "orders");
+        assert_eq!(sharers("orders", Shelf::Parking), "mails");
+        assert_eq!(sharers("refunds", Shelf::DeadLetter), "");
     }
 
     #[test]
