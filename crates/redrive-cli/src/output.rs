@@ -110,6 +110,15 @@ pub(crate) fn short(duration: Duration) -> String {
     }
 }
 
+/// Returns why a message or a group failed: reason and text. Messages of others may have neither.
+pub(crate) fn failure(reason: Option<&str>, text: &str) -> String {
+    match (reason.unwrap_or_default(), text) {
+        ("", "") => "no reason recorded".to_owned(),
+        (one, "") | ("", one) => one.to_owned(),
+        (reason, text) => format!("{reason}: {text}"),
+    }
+}
+
 /// Returns a count with its word.
 pub(crate) fn plural(count: impl Display, word: &str) -> String {
     let count = count.to_string();
@@ -136,6 +145,20 @@ mod tests {
     fn no_escape_sequence_reaches_the_terminal() {
         assert_eq!(one_line("a\u{1b}[31mred\r\nb\u{202e}c", 200), "a\\u{1b}[31mred\\u{d} b\\u{202e}c");
         assert_eq!(one_line("four words are here", 6), "four w…");
+    }
+
+    #[test]
+    fn a_failure_is_as_much_as_is_known() {
+        let cases = [
+            (None, "", "no reason recorded"),
+            (Some(""), "", "no reason recorded"),
+            (Some("rejected"), "", "rejected"),
+            (None, "no stock", "no stock"),
+            (Some("Expired"), "no stock", "Expired: no stock"),
+        ];
+        for (reason, text, expected) in cases {
+            assert_eq!(failure(reason, text), expected);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::select::select;
 use crate::args::{Browse, Global};
 use crate::exit::Exit;
-use crate::output::{ago, print_json, short, table};
+use crate::output::{ago, failure, print_json, short, table};
 
 pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
     let context = global.broker()?;
@@ -41,7 +41,7 @@ pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
             history.attempt.or_highest().to_string(),
             history.redrives.or_highest().to_string(),
             entry.message.id().unwrap_or("-").to_owned(),
-            format!("{}: {text}", entry.reason().unwrap_or("-")),
+            failure(entry.reason(), text),
         ]);
     }
     rows.print();

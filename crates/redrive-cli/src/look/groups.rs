@@ -10,7 +10,7 @@ use super::shelves::note_work;
 use crate::args::{Global, Groups};
 use crate::desk::State;
 use crate::exit::Exit;
-use crate::output::{ago, one_line, plural, print_json, rfc3339, short, table};
+use crate::output::{ago, failure, one_line, plural, print_json, rfc3339, short, table};
 
 pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let context = global.broker()?;
@@ -70,7 +70,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
             ago(group.last_seen, now),
             trend.unwrap_or_default(),
             if is_new(group) { "NEW" } else { "" }.to_owned(),
-            one_line(&format!("{}: {}", template.reason(), template.text()), 100),
+            one_line(&failure(Some(template.reason()), template.text()), 100),
             for_example(group),
         ]);
     }

@@ -18,7 +18,7 @@ use crate::args::since;
 use crate::exit::usage;
 use crate::look::groups::for_example;
 use crate::look::select::not_looked_into;
-use crate::output::{one_line, plural};
+use crate::output::{failure, one_line, plural};
 
 /// How many messages a page lists.
 const PAGE: usize = 50;
@@ -175,7 +175,7 @@ pub(super) async fn groups(
                         td.number data-label="messages" { (group.count) }
                         td.wide {
                             a.row href=(which.link(&web, "/entries", &id, 0)) {
-                                (text(&one_line(&format!("{}: {}", group.template.reason(), group.template.text()), 300)))
+                                (text(&one_line(&failure(Some(group.template.reason()), group.template.text()), 300)))
                             }
                             @if group.sample.text.as_deref().is_some_and(|text| text != group.template.text()) {
                                 " " span.dim { (text(&for_example(group))) }
@@ -252,7 +252,7 @@ pub(super) async fn entries(
         ("", _) | (_, Err(_)) => "Messages".to_owned(),
         (_, Ok(first)) => {
             let template = redrive::ops::Template::of(&first.entry);
-            one_line(&format!("{}: {}", template.reason(), template.text()), 200)
+            one_line(&failure(Some(template.reason()), template.text()), 200)
         }
     };
     let content = html! {

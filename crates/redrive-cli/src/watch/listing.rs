@@ -8,7 +8,7 @@ use redrive::ops::{Filter, GroupId, ShelfView, SnapshotOptions, TrendOptions, Vi
 
 use super::ask::Place;
 use crate::look::groups::spark;
-use crate::output::one_line;
+use crate::output::{failure, one_line};
 
 /// Maximum number of characters of a cell.
 const CELL: usize = 200;
@@ -91,7 +91,7 @@ impl Listing {
                 .get(&group.id)
                 .map(|entries| spark(&entries.trend(&TrendOptions::until(at)).counts))
                 .unwrap_or_default(),
-            failure: one_line(&format!("{}: {}", group.template.reason(), group.template.text()), CELL),
+            failure: one_line(&failure(Some(group.template.reason()), group.template.text()), CELL),
         });
         let groups = groups.collect();
         Self {
@@ -141,6 +141,6 @@ fn row(viewed: &ViewEntry) -> EntryRow {
         attempt: history.attempt.or_highest().to_string(),
         redrives: history.redrives.or_highest().to_string(),
         id: one_line(entry.message.id().unwrap_or("-"), CELL),
-        failure: one_line(&format!("{}: {text}", entry.reason().unwrap_or("-")), CELL),
+        failure: one_line(&failure(entry.reason(), text), CELL),
     }
 }
