@@ -259,6 +259,24 @@ pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
+/// Error for a work queue that is a stream.
+pub(crate) fn works_on_a_stream(queue: &str) -> TransportError {
+    let message = format!(
+        "`{queue}` is a stream: each subscription begins at its end, and what is acknowledged stays in it, so that messages would be handled \
+         never, or again. Consume a quorum or a classic queue: bind one to the exchange that feeds the stream"
+    );
+    TransportError::new(TransportErrorKind::Topology, message)
+}
+
+/// Error for a work queue that the broker deletes with its last consumer.
+pub(crate) fn goes_with_its_consumer(queue: &str) -> TransportError {
+    let message = format!(
+        "`{queue}` is an auto-delete queue: RabbitMQ deletes it, with all messages that wait in it, whenever a pause, a new subscription or a \
+         restart leaves it without a consumer. Declare it without `auto-delete`"
+    );
+    TransportError::new(TransportErrorKind::Topology, message)
+}
+
 /// Error for a shelf from which nothing can be taken.
 pub(crate) fn is_a_stream(queue: &str) -> TransportError {
     let message = format!(

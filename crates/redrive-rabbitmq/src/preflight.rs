@@ -17,6 +17,12 @@ pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline,
     shared.facts.note_connection(&connection);
     let parts = shared.queues.parts_with(&*active.strategy());
     let mut findings = looked_up(&connection, &shared.connections.user(), &parts).await?;
+    match shared.queues.refuse_unfit(&connection, &parts).await {
+        Err(unfit) if unfit.kind() == TransportErrorKind::Topology => {
+            findings.push(Finding::refused(unfit.to_string()));
+        }
+        asked => asked?,
+    }
     findings.extend(compared(shared, needs, &active, &parts).await?);
     if shared.options.topology == Topology::Nothing {
         findings.push(Finding::unchecked(

@@ -1,4 +1,4 @@
-//! The queues of one consumer, and their arguments. Pure, except for [`declare`](mod@declare).
+//! The queues of one consumer, and their arguments. Pure, except for [`declare`](mod@declare) and [`probe`](mod@probe).
 //!
 //! | module | contains |
 //! |---|---|
@@ -8,12 +8,14 @@
 //! | [`route`] | the target of a message |
 //! | [`plan`] | the topology as a value, for declaring it without redrive |
 //! | [`declare`](mod@declare) | declares the queues, or verifies that they exist |
+//! | [`probe`](mod@probe) | finds the arguments of a queue that redrive did not declare |
 
 mod dead_letter_exchange;
 mod declare;
 mod names;
 mod parts;
 mod plan;
+mod probe;
 mod route;
 
 use std::collections::BTreeMap;
@@ -31,6 +33,7 @@ pub use parts::QueueType;
 pub(crate) use parts::value_of;
 pub(crate) use parts::{Binding, Exchange, Lifetime, Part, Queue, plain};
 pub use plan::TopologyPlan;
+pub(crate) use probe::{Found, probe};
 pub(crate) use route::Route;
 
 /// What to do about the queues when the transport is opened.

@@ -6,13 +6,13 @@ use crate::common::{
     self, Scene, complete, dead_letter, exchange, message, needs, next, publish, redriven, retry, settle,
     started, text, tidy_up, with_short_wait,
 };
-use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions};
-use lapin::types::AMQPValue;
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
 use redrive_core::{
-    Count, Message, Owner, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
-    header_names,
+    Consumer, Count, Message, Owner, Selection, Settlement, Shelf, Shelves, Signals, Transport,
+    TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{DeadLetterExchange, DeadLetters, DeathHistory, QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::{Started, eventually, found};
@@ -25,6 +25,7 @@ crate::tests!(
     a_shelf_of_several_queues_gives_each_its_own,
     what_is_restored_or_parked_tells_of_its_deaths,
     a_stream_is_no_shelf,
+    a_work_queue_that_loses_messages_is_refused,
 );
 
 async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
@@ -61,6 +62,47 @@ async fn a_stream_is_no_shelf(scene: Scene) {
         transport.close().await;
     }
     scene.delete(&stream).await;
+}
+
+/// A stream keeps what is acknowledged, and a subscription begins at its end. An auto-delete queue goes with its last subscription, of which
+/// a consumer makes more than one.
+async fn a_work_queue_that_loses_messages_is_refused(scene: Scene) {
+    let [stream, passing, fleeting] =
+        ["stream", "passing", "fleeting"].map(|kind| format!("{}.{kind}", scene.queue));
+    scene.declare_raw(&stream, &[("x-queue-type", text("stream"))]).await;
+    for (queue, durable) in [(&passing, true), (&fleeting, false)] {
+        let options = QueueDeclareOptions { durable, auto_delete: true, ..QueueDeclareOptions::default() };
+        let channel = scene.channel().await;
+        let declared = channel.queue_declare(queue.as_str().into(), options, FieldTable::default());
+        declared.await.expect("declared");
+    }
+    for (queue, said) in [
+        (&stream, "is a stream"),
+        (&passing, "is an auto-delete queue"),
+        (&fleeting, "is an auto-delete queue"),
+    ] {
+        for topology in [Topology::DeclareOwn, Topology::Verify, Topology::Nothing] {
+            let options = RabbitMq::options(queue).queue_type(scene.queue_type).topology(topology);
+            let options = options.dead_letter_queue(scene.dead_letters()).native_dead_letter(false);
+            let transport = options.connect(&scene.url).await.expect("connected");
+            let planned = Consumer::new(transport).handler(|| async {}).preflight().await.expect("asked");
+            let refused = planned.findings.iter().any(|finding| finding.text.contains(said));
+            assert!(refused && !planned.starts(), "{topology:?}: {planned}");
+        }
+        let options = RabbitMq::options(queue).queue_type(scene.queue_type).topology(Topology::DeclareOwn);
+        let transport = options.connect(&scene.url).await.expect("connected");
+        let refused = Started::open(transport, &needs(&[100], 5)).await.expect_err("not started");
+        assert_eq!(refused.kind(), TransportErrorKind::Topology);
+        assert!(refused.to_string().contains(said), "{refused}");
+        scene.delete(queue).await;
+        for shelf in [
+            format!("{queue}--dead-letters"),
+            format!("{queue}--parking-lot"),
+            format!("{queue}--retry-100ms"),
+        ] {
+            scene.delete(&shelf).await;
+        }
+    }
 }
 
 /// The set-up of every tutorial: `orders.dlx` leads to `orders.dlq`.
