@@ -190,10 +190,11 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
 pub(crate) fn exit_code(error: &anyhow::Error, nagios: bool) -> ExitCode {
     let text = without_addresses(chain(error), std::env::args_os().skip(1));
     if nagios {
-        println!("UNKNOWN - {}", printable(&text).replace('\n', " "));
+        let line = format!("UNKNOWN - {}", printable(&text).replace('\n', " "));
+        crate::output::print(&line);
         return Exit::Check(3).into();
     }
-    eprintln!("error: {}", printable(&text));
+    crate::output::note!("error: {}", printable(&text));
     if error.is::<UsageError>() { Exit::Usage.into() } else { Exit::Failed.into() }
 }
 

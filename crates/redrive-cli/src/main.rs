@@ -57,6 +57,10 @@ fn main() -> ExitCode {
         }
     };
     match runtime.block_on(command) {
+        Ok(exit @ (Exit::Ok | Exit::Check(_))) => match output::finish() {
+            Ok(()) => exit.into(),
+            Err(error) => exit_code(&error, nagios),
+        },
         Ok(exit) => exit.into(),
         Err(error) => exit_code(&error, nagios),
     }

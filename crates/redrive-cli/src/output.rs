@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt::Display;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use comfy_table::{ContentArrangement, Table};
 use redrive::{Shelf, Timestamp, plausible};
 use serde::Serialize;
@@ -55,17 +56,54 @@ impl Rows {
     }
 }
 
-/// Prints a line of data. A reader that has gone, as `head` does, ends the process in peace.
+/// Why stdout takes nothing more.
+static UNWRITABLE: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line of data. Once that fails nothing more is printed, and the command goes on: it may be in the middle of work.
 pub(crate) fn print(line: &str) {
-    if writeln!(std::io::stdout(), "{line}").is_err() {
-        std::process::exit(0);
+    write(|out| writeln!(out, "{line}"));
+}
+
+/// Prints these bytes as they are.
+pub(crate) fn print_bytes(bytes: &[u8]) {
+    write(|out| out.write_all(bytes));
+}
+
+fn write(data: impl FnOnce(&mut io::Stdout) -> io::Result<()>) {
+    if is_writable()
+        && let Err(error) = data(&mut io::stdout())
+    {
+        let _ = UNWRITABLE.set(error);
+    }
+}
+
+/// Returns false once nothing more can be printed: a look may end.
+pub(crate) fn is_writable() -> bool {
+    UNWRITABLE.get().is_none()
+}
+
+/// Writes what is left.
+///
+/// # Errors
+///
+/// If something could not be printed. A reader that has gone, as `head` does, wanted no more.
+pub(crate) fn finish() -> Result<()> {
+    write(io::Write::flush);
+    match UNWRITABLE.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow!("what was printed is not complete: stdout cannot be written: {error}"))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Says something on stderr. A terminal that has gone is no reason to end in the middle of work.
-pub(crate) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+macro_rules! note {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+    }};
 }
+pub(crate) use note;
 
 /// Prints data as JSON.
 ///

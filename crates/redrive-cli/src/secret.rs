@@ -55,9 +55,14 @@ impl SecretSource {
     /// If it cannot be read, or is empty. The error contains no part of it.
     pub(crate) fn read(&self) -> Result<Secret> {
         let text = match self {
-            Self::File(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the secret from the file {}", path.display()))?,
-            Self::Env(name) if !is_variable(name) => bail!("cannot read the secret from {self}"),
+            Self::File(_) if !self.may_be_named() => bail!("cannot read the secret from {self}"),
+            Self::File(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the secret from the file {}", path.display()))?;
+                // An editor's byte order mark is no part of it.
+                text.trim_start_matches('\u{feff}').to_owned()
+            }
+            Self::Env(_) if !self.may_be_named() => bail!("cannot read the secret from {self}"),
             Self::Env(name) => std::env::var(name)
                 .with_context(|| format!("cannot read the secret from the environment variable {name}"))?,
             Self::Command(command) => output(command)?,
@@ -68,13 +73,29 @@ impl SecretSource {
         }
         Ok(Secret::new(text))
     }
+
+    /// Returns false for what may be the secret, given in place of the name of its source.
+    fn may_be_named(&self) -> bool {
+        match self {
+            // Keys begin with a `/`, too.
+            Self::File(path) => {
+                path.exists()
+                    || path.parent().is_some_and(|folder| folder.parent().is_some() && folder.is_dir())
+            }
+            Self::Env(name) => is_variable(name),
+            Self::Command(_) => true,
+        }
+    }
 }
 
 impl fmt::Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::File(_) if !self.may_be_named() => f.write_str(
+                "a file: there is none of the name that was given (it is not shown, because it may be the secret itself)",
+            ),
             Self::File(path) => write!(f, "file {}", path.display()),
-            Self::Env(name) if !is_variable(name) => f.write_str(
+            Self::Env(_) if !self.may_be_named() => f.write_str(
                 "an environment variable: what was given is no name of one (it is not shown, because it may be the secret itself)",
             ),
             Self::Env(name) => write!(f, "environment variable {name}"),
@@ -120,6 +141,27 @@ mod tests {
         let secret = SecretSource::Command("printf 'hunter2\\n'".into()).read().unwrap();
         assert_eq!(secret.expose(), "hunter2");
         assert_eq!(format!("{secret:?}"), "***");
+    }
+
+    #[test]
+    fn a_secret_in_the_place_of_its_file_is_not_repeated() {
+        let key = "Endpoint=sb://x/;SharedAccessKeyName=a;SharedAccessKey=hunter2";
+        for secret in [key, "amqp://u:hunter2@h", "hunter2", "/hunter2", "hun/hunter2", "/hun/hunter2", ""] {
+            let source = SecretSource::File(secret.into());
+            let error = format!("{:#}", source.read().unwrap_err());
+            assert!(error.contains("may be the secret itself") && !error.contains("hunter2"), "{error}");
+            assert!(!source.to_string().contains("hunter2"), "{source}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let missing = SecretSource::File(folder.path().join("missing"));
+        assert!(format!("{:#}", missing.read().unwrap_err()).contains("missing: No such file"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_secret() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "\u{feff}hunter2\r\n").unwrap();
+        assert_eq!(SecretSource::File(file.path().into()).read().unwrap().expose(), "hunter2");
     }
 
     #[test]

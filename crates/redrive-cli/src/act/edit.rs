@@ -60,9 +60,9 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     let then = if command.keep { Then::Keep } else { Then::SendBack };
     let by = operator(command.reason.as_deref());
     let stored = desk::edit::store(&State::open(global)?, &selected.desk, entry, edit, then, by).await?;
-    eprintln!("the original is in {}", stored.original.display());
+    crate::output::note!("the original is in {}", stored.original.display());
     if let Some(handle) = stored.handle {
-        eprintln!("its handle is {handle} now");
+        crate::output::note!("its handle is {handle} now");
     }
     print(if command.keep { "edited, and on the shelf" } else { "edited, and sent back" });
     Ok(Exit::Ok)

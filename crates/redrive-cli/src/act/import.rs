@@ -78,7 +78,7 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
 /// Says what was not put back. Every other message was.
 pub(super) fn finish(restored: Restored, refusals: &[String], done: &str) -> Result<Exit> {
     for refusal in refusals {
-        eprintln!("{}", printable(refusal));
+        crate::output::note!("{}", printable(refusal));
     }
     let refused = restored.refused.len();
     if let Some(error) = restored.ended {
@@ -87,7 +87,7 @@ pub(super) fn finish(restored: Restored, refusals: &[String], done: &str) -> Res
     if refused == 0 {
         return Ok(Exit::Ok);
     }
-    eprintln!(
+    crate::output::note!(
         "{} not {done}: repair the cause, then the same command tries only those",
         plural(refused, "message")
     );

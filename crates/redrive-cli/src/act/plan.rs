@@ -55,7 +55,7 @@ pub(super) fn make(
         .collect::<Result<_>>()?;
     require_shelf(handles.iter(), selected.view.shelf())?;
     if let Some(nothing) = selected.nothing().filter(|_| handles.is_empty()) {
-        eprintln!(
+        crate::output::note!(
             "{} {}: {nothing}: there is nothing to do",
             printable(&selected.desk.queue),
             selected.view.shelf()

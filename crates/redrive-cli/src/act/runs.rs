@@ -129,9 +129,11 @@ fn nothing_left(global: &Global, id: &str, replay: &Replay) -> Result<Option<Exi
         return Ok(None);
     }
     told(global, id, &report, replay.ended.as_ref().and_then(Option::as_ref))?;
-    eprintln!("nothing is left to do in this run: nothing was changed");
+    crate::output::note!("nothing is left to do in this run: nothing was changed");
     if came_back(&report) > 0 {
-        eprintln!("what came back is on the shelf again: repair its cause, then make another plan");
+        crate::output::note!(
+            "what came back is on the shelf again: repair its cause, then make another plan"
+        );
     }
     Ok(Some(Exit::Incomplete))
 }

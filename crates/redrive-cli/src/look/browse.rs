@@ -30,7 +30,11 @@ pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
     let shown = selected
         .nothing()
         .unwrap_or_else(|| format!("messages {} to {until} of {}", (page.offset + 1).min(until), page.total));
-    eprintln!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
+    crate::output::note!(
+        "{} {shelf}: {shown}, read {} ago",
+        selected.desk.queue,
+        short(selected.view.age(now))
+    );
     let mut rows = table(["handle", "shelved", "attempt", "redrives", "id", "failure"]);
     for viewed in &page.entries {
         let (entry, history) = (&viewed.entry, &viewed.entry.history);
@@ -46,7 +50,7 @@ pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
     }
     rows.print();
     if until < page.total {
-        eprintln!("the next ones: --offset {until}");
+        crate::output::note!("the next ones: --offset {until}");
     }
     Ok(Exit::Ok)
 }

@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
 
     let since = command.since.as_ref();
     if let Some(note) = since.and_then(|since| since.note.as_ref()) {
-        eprintln!("{note}");
+        crate::output::note!("{note}");
     }
     let since = since.map(|since| since.at);
     let is_new = |group: &redrive::ops::GroupSummary| since.is_some_and(|since| group.is_new_since(since));
@@ -57,7 +57,11 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let shown = selected.nothing().unwrap_or_else(|| {
         format!("{} in {}", plural(summary.count, "message"), plural(summary.groups.len(), "group"))
     });
-    eprintln!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
+    crate::output::note!(
+        "{} {shelf}: {shown}, read {} ago",
+        selected.desk.queue,
+        short(selected.view.age(now))
+    );
     let mut rows = table(["", "messages", "first", "last", "last day", "", "failure", "for example"]);
     for (place, group) in summary.groups.iter().enumerate() {
         let template = &group.template;
@@ -76,7 +80,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     }
     rows.print();
     if summary.left_out.of_groups > 0 {
-        eprintln!("{} more messages are in groups that are not shown", summary.left_out.of_groups);
+        crate::output::note!("{} more messages are in groups that are not shown", summary.left_out.of_groups);
     }
     Ok(Exit::Ok)
 }

@@ -118,17 +118,17 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
         Selected { desk, view, filter: parsed, text, group, only: None, not_looked_into: 0, now };
     selected.not_looked_into = selected.entries().not_looked_into();
     if let Some(note) = not_looked_into(selected.not_looked_into) {
-        eprintln!("the filter left out {note}");
+        crate::output::note!("the filter left out {note}");
     }
     if let Some(program) = &which.selecting {
         let entries: Vec<_> = selected.entries().iter().collect();
         let matching = jq::matching(global, program, &selected.desk.queue, &entries).await?;
         if let Some(note) = matching.note(entries.len())? {
-            eprintln!("{}", printable(&note));
+            crate::output::note!("{}", printable(&note));
         }
         drop(entries);
         if let Some(note) = not_looked_into(matching.not_looked_into) {
-            eprintln!("--where saw `.body` as null in {note}");
+            crate::output::note!("--where saw `.body` as null in {note}");
         }
         selected.not_looked_into += matching.not_looked_into;
         selected.only = Some(matching.handles);
@@ -151,7 +151,7 @@ fn say_others(queue: &str, view: &ShelfView) {
         return;
     }
     let queues = others.iter().map(|(queue, count)| format!("{count} in `{}`", one_line(queue, 80)));
-    eprintln!(
+    crate::output::note!(
         "{} of the {} shelf of `{}` failed in other queues, and no action takes them: {}. `shelves-shared-with` of a context lists \
          queues that share a shelf",
         plural(others.values().sum::<usize>(), "message"),
@@ -205,7 +205,10 @@ pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<S
     .await
     .map_err(|error| explained(error, "read", &desk.queue, shelf))?;
     if view.is_truncated() {
-        eprintln!("only the first {} messages were read: the shelf has more", view.entries().len());
+        crate::output::note!(
+            "only the first {} messages were read: the shelf has more",
+            view.entries().len()
+        );
     }
     Ok(view)
 }

@@ -50,7 +50,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     }
     let Some(last) = failed.pop() else { return Ok(Exit::Ok) };
     for error in &failed {
-        eprintln!("error: {}", printable(&chain(error)));
+        crate::output::note!("error: {}", printable(&chain(error)));
     }
     Err(last)
 }
@@ -58,7 +58,10 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
 /// Says that something of this machine works on a shelf: what it holds is not seen by others.
 pub(crate) fn note_work(global: &Global, desk: &Desk, shelf: Shelf) {
     if let Some(Work { holder, .. }) = work(global, desk, shelf) {
-        eprintln!("{holder} works on the {shelf} shelf of `{}` now, and holds messages of it", desk.queue);
+        crate::output::note!(
+            "{holder} works on the {shelf} shelf of `{}` now, and holds messages of it",
+            desk.queue
+        );
     }
 }
 
@@ -66,7 +69,7 @@ pub(crate) fn note_work(global: &Global, desk: &Desk, shelf: Shelf) {
 fn note_sharers(queue: &str, shelf: Shelf, sharers: &BTreeSet<String>) {
     if !sharers.is_empty() {
         let others: Vec<_> = sharers.iter().map(|other| format!("`{}`", printable(other))).collect();
-        eprintln!(
+        crate::output::note!(
             "the {shelf} shelf of `{queue}` is also that of {}: its count is theirs too",
             others.join(", ")
         );

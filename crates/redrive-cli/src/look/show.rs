@@ -1,6 +1,5 @@
 //! `redrive show`: one message, with its history.
 
-use std::io::Write as _;
 use std::time::SystemTime;
 
 use anyhow::Result;
@@ -12,7 +11,7 @@ use super::select::{group_id, is_short, read, select};
 use crate::args::{Global, ShelfName, Show, Which};
 use crate::desk::connect;
 use crate::exit::{Exit, usage};
-use crate::output::{one_line, print, print_json, printable, when};
+use crate::output::{one_line, print, print_bytes, print_json, printable, when};
 
 pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
     let context = global.broker()?;
@@ -66,7 +65,7 @@ fn print_entry(
     now: SystemTime,
 ) -> Result<Exit> {
     if command.raw {
-        std::io::stdout().write_all(found.entry.message.body())?;
+        print_bytes(found.entry.message.body());
     } else if global.json {
         let line = ExportedEntry::new(queue, &found.entry, now).to_line()?;
         print_json(&serde_json::from_str::<serde_json::Value>(&line)?)?;
@@ -75,7 +74,7 @@ fn print_entry(
             print(&printable(&line));
         }
         if found.entry.message.body().len() > SHOWN {
-            eprintln!("--raw prints the whole body");
+            crate::output::note!("--raw prints the whole body");
         }
     }
     Ok(Exit::Ok)

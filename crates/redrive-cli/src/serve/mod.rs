@@ -77,9 +77,9 @@ pub(crate) async fn run(global: &Global, command: Serve) -> Result<Exit> {
     let web = Arc::new(Web::new(global.clone(), context, desks, auth, exposure)?);
     let app = app(&web);
     let mut end_signals = EndSignals::claim();
-    eprintln!("The page of redrive, for one login:");
+    crate::output::note!("The page of redrive, for one login:");
     crate::output::print(&url);
-    eprintln!("Ctrl-C ends it");
+    crate::output::note!("Ctrl-C ends it");
     let serving = async {
         match tls {
             Some((cert, key)) => {
@@ -113,7 +113,7 @@ async fn end(web: &Web) {
     if runs.is_empty() {
         return;
     }
-    eprintln!("{} runs end their step; `redrive runs list` shows them", runs.len());
+    crate::output::note!("{} runs end their step; `redrive runs list` shows them", runs.len());
     let is_idle =
         |activity: &Activity| matches!(activity, Activity::Paused(_) | Activity::Done | Activity::Stopped(_));
     let all_idle = async {

@@ -224,7 +224,7 @@ impl Web {
         let _ = started.send(Ok(id.clone()));
         let ended: Result<FinishedRun> = begun.run().await;
         if let Err(error) = ended {
-            eprintln!("the run {id} ended: {}", crate::output::printable(&format!("{error:#}")));
+            crate::output::note!("the run {id} ended: {}", crate::output::printable(&format!("{error:#}")));
         }
         runs().remove(&id);
         self.forget(&desk.queue);

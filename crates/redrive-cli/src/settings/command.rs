@@ -54,10 +54,10 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     for (name, error) in
         config.contexts.iter().filter_map(|(name, context)| Some((name, context.as_ref().err()?)))
     {
-        eprintln!("{}", printable(&format!("the context `{name}` cannot be used: {error}")));
+        crate::output::note!("{}", printable(&format!("the context `{name}` cannot be used: {error}")));
     }
     if config.contexts.is_empty() {
-        eprintln!("no contexts in {}", config.path.display());
+        crate::output::note!("no contexts in {}", config.path.display());
     }
     Ok(Exit::Ok)
 }

@@ -62,7 +62,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     let shown = show(&mut terminal, page, worker, inbox, end).await;
     ratatui::restore();
     if let Some(run) = shown? {
-        eprintln!("ended in the middle of a step: `redrive runs resume {run}` goes on");
+        crate::output::note!("ended in the middle of a step: `redrive runs resume {run}` goes on");
         return Ok(Exit::Incomplete);
     }
     Ok(Exit::Ok)

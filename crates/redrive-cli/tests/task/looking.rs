@@ -155,6 +155,36 @@ pub(crate) async fn handles(cli: &Cli, queue: &str) {
     assert!(many.code == 2 && many.err.contains("p") && many.err.contains(", "), "{}", many.err);
 }
 
+/// What could not be printed is no success: an export that a full disk cut is not complete, and a check that nobody read is not OK. A reader
+/// that has gone wanted no more.
+#[cfg(target_os = "linux")]
+async fn unwritable(cli: &Cli) {
+    for (arguments, code) in [
+        (&["shelves"][..], 1),
+        (&["export", "orders"], 1),
+        (&["groups", "orders", "--json"], 1),
+        (&["plan", "orders", "--all", "--json"], 1),
+        (&["check", "--warn", "100"], 3),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it takes nothing");
+        let output = printing_to(cli, arguments, full.into()).await;
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(code == 3 || said.contains("what was printed is not complete"), "{arguments:?}: {said}");
+    }
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = printing_to(cli, &["export", "orders"], writer.into()).await;
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[cfg(target_os = "linux")]
+async fn printing_to(cli: &Cli, arguments: &[&str], stdout: Stdio) -> std::process::Output {
+    let mut command = cli.command(arguments);
+    let running = command.stdout(stdout).stderr(Stdio::piped()).spawn().expect("it runs");
+    running.wait_with_output().await.expect("it ends")
+}
+
 /// Nobody needs to know the names of the queues, nor a secret; what is wrong is said.
 #[cfg(unix)]
 pub(crate) async fn queues(shop: &Shop) {
@@ -171,6 +201,8 @@ pub(crate) async fn queues(shop: &Shop) {
     let explained = cli.ok(&["explain", "orders", "--options", &file]).await;
     assert!(explained.out.contains("At most 3 attempts, 11s of waiting"), "{}", explained.out);
     assert!(explained.out.contains("grace at shutdown       30s"), "{}", explained.out);
+    #[cfg(target_os = "linux")]
+    unwritable(&cli).await;
     cli.write("bills.toml", "QueueName = \"bills\"\n");
     let bills = cli.path("bills.toml").display().to_string();
     let other = cli.run(&["explain", "orders", "--options", &bills]).await;
