@@ -158,7 +158,8 @@ struct Step<'a>(&'a str);
 
 impl fmt::Display for Step<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_bare = is_plain(self.0) && !self.0.contains(|c| c == '.' || is_operator(c));
+        let is_bare =
+            is_plain(self.0) && !self.0.ends_with('!') && !self.0.contains(|c| c == '.' || is_operator(c));
         if is_bare { f.write_str(self.0) } else { write_quoted(f, self.0) }
     }
 }

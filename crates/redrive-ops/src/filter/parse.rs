@@ -251,6 +251,11 @@ fn path(scanner: &mut Scanner<'_>) -> Parsed<Vec<String>> {
         if step.is_empty() {
             return Err(scanner.error(at, "a name is missing after the dot"));
         }
+        if step.ends_with('!') && scanner.text[at..scanner.at].ends_with('!') {
+            let advice = "there is no `!=`: put a `-` before it for those that are not so, as in `-body.id:1`. A name that ends with `!` is \
+                          quoted";
+            return Err(scanner.error(scanner.at - 1, advice));
+        }
         steps.push(step);
         if steps.len() > MAX_STEPS {
             return Err(scanner.error(start, format!("the path is too long: it may have {MAX_STEPS} steps")));

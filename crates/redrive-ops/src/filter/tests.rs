@@ -211,6 +211,8 @@ fn errors_mark_the_place_and_say_what_would_be_right() {
         ("reason: x", 7, "a value is missing"),
         ("reason>3", 0, "`reason` is a text"),
         ("reason:=x", 7, "two operators"),
+        ("body.id!=1", 7, "there is no `!=`"),
+        ("header.my.tenant!~blue", 16, "there is no `!=`"),
         ("error~\"timed out", 6, "the quote is not closed"),
         ("error:\"a\\x\"", 8, "unknown escape"),
         ("\"\\u{110000}\"", 1, "unknown escape"),
