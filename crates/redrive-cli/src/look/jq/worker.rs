@@ -28,6 +28,7 @@ pub(super) const UNDECIDED: char = '?';
 const TWO_ANSWERS: &str = "it says more than one thing: `any(…)` or `all(…)` makes one of them";
 const ROUNDED: &str =
     "it hangs on digits of a number that jq rounds: compare it by a filter, as `body.price=NUMBER`";
+const UNREADABLE: &str = "jq cannot read this message: its JSON has half a character, as `\\ud800` is";
 const TWO_MESSAGES: &str = "it gives more than one message: an edit gives one. `.` is the whole message, and `|` joins several changes, as `.body.a = 1 | .body.b = 2`";
 const NO_MESSAGE: &str =
     "it gives no message: an edit gives one. `if … then … else . end` leaves a message as it is";
@@ -54,7 +55,13 @@ fn answer(
 ) -> Result<(), String> {
     let filter = compiled(program)?;
     for line in lines {
-        let input = read::parse_single(line.as_bytes()).map_err(|error| error.to_string())?;
+        let Ok(input) = read::parse_single(line.as_bytes()) else {
+            match mode {
+                Mode::Edit => return Err(UNREADABLE.to_owned()),
+                Mode::Select if say(format!("{UNDECIDED}{UNREADABLE}")) => continue,
+                Mode::Select => break,
+            }
+        };
         let run = |input| {
             let ctx = Ctx::<data::JustLut<Val>>::new(&filter.lut, Vars::new([]));
             filter.id.run((ctx, input)).map(unwrap_valr)
@@ -259,6 +266,16 @@ mod tests {
         assert_eq!(answers(".attempt > 2", &lines).unwrap(), ["true", "false"]);
         assert_eq!(answers("select(.attempt > 2) | true", &lines).unwrap(), ["true", "false"]);
         assert_eq!(answers("(.body | type) == \"string\"", &lines).unwrap(), ["false", "true"]);
+    }
+
+    #[test]
+    fn half_a_character_concerns_its_message_alone() {
+        for half in [r#""\ud800""#, r#""\udc00""#, r#"{"\ud800":1}"#] {
+            let line = format!(r#"{{"body":{half},"attempt":1}}"#);
+            let said = answers("true", &[r#"{"attempt":1}"#, &line, r#"{"attempt":2}"#]).unwrap();
+            assert_eq!(said, ["true", &format!("{UNDECIDED}{UNREADABLE}"), "true"], "{half}");
+            assert_eq!(answers_of(".", Mode::Edit, &[&line]), Err(UNREADABLE.to_owned()));
+        }
     }
 
     #[test]
