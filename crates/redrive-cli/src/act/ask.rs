@@ -66,7 +66,7 @@ fn answer(question: &Question, text: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Err(usage("nobody can be asked: there is no terminal. Pass --yes"));
     }
-    eprint!("{text}");
+    let _ = write!(std::io::stderr(), "{text}");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
