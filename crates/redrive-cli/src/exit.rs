@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use anyhow::Context as _;
 use tokio::sync::watch;
 
-use crate::output::printable;
+use crate::output::{note, printable};
 use crate::secret::may_hold_secret;
 
 /// How a command ended. `check` has the codes of Nagios instead.
@@ -194,7 +194,7 @@ pub(crate) fn exit_code(error: &anyhow::Error, nagios: bool) -> ExitCode {
         crate::output::print(&line);
         return Exit::Check(3).into();
     }
-    crate::output::note!("error: {}", printable(&text));
+    note!("error: {}", printable(&text));
     if error.is::<UsageError>() { Exit::Usage.into() } else { Exit::Failed.into() }
 }
 

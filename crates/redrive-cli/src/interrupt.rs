@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::exit::{Exit, Signals, hand_on_signal};
+use crate::output::note;
 
 /// The exit code of a command that a signal ended.
 pub(crate) const INTERRUPTED: i32 = 130;
@@ -62,7 +63,7 @@ async fn end_on_signal(mut signals: Signals, interrupted: Arc<Notify>) {
     }
     interrupted.notify_one();
     if timeout(TOLD_AFTER, given_back()).await.is_err() {
-        crate::output::note!(
+        note!(
             "giving back what was read. Ctrl-C again ends at once, and RabbitMQ counts a delivery for what is held then"
         );
         tokio::select! {

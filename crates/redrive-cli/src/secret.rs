@@ -55,10 +55,9 @@ impl SecretSource {
     /// If it cannot be read, or is empty. The error contains no part of it.
     pub(crate) fn read(&self) -> Result<Secret> {
         let text = match self {
-            Self::File(_) if !self.may_be_named() => bail!("cannot read the secret from {self}"),
             Self::File(path) => {
                 let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read the secret from the file {}", path.display()))?;
+                    .with_context(|| format!("cannot read the secret from the {self}"))?;
                 // An editor's byte order mark is no part of it.
                 text.trim_start_matches('\u{feff}').to_owned()
             }
@@ -91,9 +90,9 @@ impl SecretSource {
 impl fmt::Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(_) if !self.may_be_named() => f.write_str(
-                "a file: there is none of the name that was given (it is not shown, because it may be the secret itself)",
-            ),
+            Self::File(_) if !self.may_be_named() => {
+                f.write_str("file that was given (its name is not shown, because it may be the secret itself)")
+            }
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Env(_) if !self.may_be_named() => f.write_str(
                 "an environment variable: what was given is no name of one (it is not shown, because it may be the secret itself)",
@@ -149,7 +148,8 @@ mod tests {
         for secret in [key, "amqp://u:hunter2@h", "hunter2", "/hunter2", "hun/hunter2", "/hun/hunter2", ""] {
             let source = SecretSource::File(secret.into());
             let error = format!("{:#}", source.read().unwrap_err());
-            assert!(error.contains("may be the secret itself") && !error.contains("hunter2"), "{error}");
+            assert!(error.contains("may be the secret itself): No such file"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
             assert!(!source.to_string().contains("hunter2"), "{source}");
         }
         let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline,
     findings.extend(compared(shared, needs, &active, &parts).await?);
     if shared.options.topology == Topology::Nothing {
         findings.push(Finding::unchecked(
-            "with Topology::Nothing no queue is looked at: a missing one is noticed when it is needed",
+            "with Topology::Nothing only the type of the work queue is looked at: a missing queue is noticed when it is needed",
         ));
     }
     // After the comparison, which finds the limits of the work queue.

@@ -19,7 +19,7 @@ use crate::facts::TransportFacts;
 use crate::management::{self, Comparison, Finding};
 use crate::new_queues::NewQueues;
 use crate::options::Options;
-use crate::topology::{self, Found, Part, Plan, Route, Task, Topology};
+use crate::topology::{self, Part, Plan, Route, Task, Topology};
 
 /// Pauses between attempts to declare. A broker that stalls for 5 s gives up a new quorum queue without a leader, and closes the
 /// connection: measured on 3.10, whose log says `failed to form new cluster`.
@@ -224,16 +224,7 @@ impl QueuePreparation {
         if parts.iter().any(|(part, task)| *task == Task::Declare && part.is_queue(queue)) {
             return Ok(());
         }
-        match topology::queue_state(connection, queue).await {
-            // Who verifies it has said so. Asking would declare it.
-            Err(missing) if error::is_missing(&missing) => return Ok(()),
-            state => state?,
-        };
-        match topology::probe(connection, queue).await? {
-            Found::Stream => Err(error::works_on_a_stream(queue)),
-            Found::AutoDelete => Err(error::goes_with_its_consumer(queue)),
-            Found::NoQuorumQueue | Found::Limit(_) | Found::Unknown => Ok(()),
-        }
+        topology::refuse_unfit(connection, queue).await
     }
 
     /// Prepares all parts at once. Returns false if something does not fit; [`prepare_each`](Self::prepare_each) then finds out what.

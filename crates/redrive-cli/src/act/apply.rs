@@ -21,7 +21,7 @@ use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{EndSignals, Exit, usage};
 use crate::interrupt::INTERRUPTED;
 use crate::look::shelves::is_missing;
-use crate::output::{print, print_json, printable};
+use crate::output::{note, print, print_json, printable};
 
 const ENDING: &str = "ending after this step";
 /// How many entries that are not done are listed.
@@ -55,7 +55,7 @@ pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace:
     let state = State::open(global)?;
     let begun = begin(&state, desk, saved, pace.options(), by, global.timeout).await?;
     if let Some((path, count)) = &begun.originals {
-        crate::output::note!("{count} originals in {}", path.display());
+        note!("{count} originals in {}", path.display());
     }
     let finished = watched(begun).await?;
     let exit = finish(global, &finished)?;
@@ -92,7 +92,7 @@ pub(super) async fn say_if_shelf_is_gone(
     let handles = plan.entries().iter().map(|entry| entry.handle.clone());
     let left = handles.filter(had_no_turn).collect();
     let (path, count) = save_left(state, &finished.id, &left)?;
-    crate::output::note!(
+    note!(
         "{}",
         printable(&format!(
             "the {shelf} shelf of `{queue}` was deleted, and what had no turn went with it. The originals of {count} of them are in \
@@ -120,7 +120,7 @@ fn save_left(state: &State, run: &str, left: &HashSet<EntryHandle>) -> Result<(P
 pub(super) fn say_undo(desk: &Desk, plan: &Plan, finished: &FinishedRun) {
     let is_discard = plan.action() == PlanAction::Discard && finished.report.done > 0;
     if is_discard && desk.can_restore(plan.shelf()) {
-        crate::output::note!("to bring them back: redrive undo {}", finished.id);
+        note!("to bring them back: redrive undo {}", finished.id);
     }
 }
 
@@ -150,12 +150,12 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                     held = if matches!(progress.activity, Activity::Held(_)) { held + 1 } else { 0 };
                     if held == TOLD_AFTER && let Activity::Held(why) = progress.activity {
                         bar.suspend(|| {
-                            crate::output::note!("waits: {why}. It goes on by itself; with `--ignore-work-queue` a run does not wait");
+                            note!("waits: {why}. It goes on by itself; with `--ignore-work-queue` a run does not wait");
                         });
                     }
                     if let Activity::Paused(reason) = progress.activity {
                         if !told {
-                            bar.suspend(|| crate::output::note!("{reason}. `redrive runs resume {id}` goes on, `redrive runs abort {id}` ends it"));
+                            bar.suspend(|| note!("{reason}. `redrive runs resume {id}` goes on, `redrive runs abort {id}` ends it"));
                         }
                         told = true;
                         // Nobody looks at it.
@@ -171,13 +171,13 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                     match interrupted {
                         1 => {
                             control.abort();
-                            bar.suspend(|| crate::output::note!("{ENDING}"));
+                            bar.suspend(|| note!("{ENDING}"));
                         }
-                        2 => bar.suspend(|| crate::output::note!("{}", would_cut(&control.progress(), &id))),
+                        2 => bar.suspend(|| note!("{}", would_cut(&control.progress(), &id))),
                         _ => {
                             // The journal says what is done.
                             bar.finish_and_clear();
-                            crate::output::note!("ended in the middle of a step: `redrive runs resume {id}` goes on");
+                            note!("ended in the middle of a step: `redrive runs resume {id}` goes on");
                             std::process::exit(INTERRUPTED);
                         }
                     }
@@ -255,7 +255,7 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
         }
     }
     if let Some(reason) = &finished.stopped {
-        crate::output::note!("{}", advice(reason, &resume_command(&finished.id), report));
+        note!("{}", advice(reason, &resume_command(&finished.id), report));
     }
     let is_complete = finished.stopped.is_none() && is_complete(report);
     Ok(if is_complete { Exit::Ok } else { Exit::Incomplete })

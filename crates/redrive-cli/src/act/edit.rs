@@ -14,7 +14,7 @@ use crate::desk::edit::{Then, refused};
 use crate::desk::{self, State, operator};
 use crate::exit::{Exit, usage};
 use crate::look::select::select;
-use crate::output::{print, printable};
+use crate::output::{note, print, printable};
 
 pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     let context = global.broker()?;
@@ -60,9 +60,9 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     let then = if command.keep { Then::Keep } else { Then::SendBack };
     let by = operator(command.reason.as_deref());
     let stored = desk::edit::store(&State::open(global)?, &selected.desk, entry, edit, then, by).await?;
-    crate::output::note!("the original is in {}", stored.original.display());
+    note!("the original is in {}", stored.original.display());
     if let Some(handle) = stored.handle {
-        crate::output::note!("its handle is {handle} now");
+        note!("its handle is {handle} now");
     }
     print(if command.keep { "edited, and on the shelf" } else { "edited, and sent back" });
     Ok(Exit::Ok)

@@ -16,7 +16,7 @@ use crate::desk::{Desk, State, operator};
 use crate::exit::{Exit, usage};
 use crate::look::jq;
 use crate::look::select::{Selected, read, select};
-use crate::output::{plural, print, print_json, printable};
+use crate::output::{note, plural, print, print_json, printable};
 use crate::settings::Context;
 
 /// How many differences are shown.
@@ -45,7 +45,7 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
         print(&format!("and {} more: --dry-run shows all of them", count - SHOWN));
     }
     say_what_is_left_out(&edits);
-    crate::output::note!("the program changes {count} of {}", plural(found, "message"));
+    note!("the program changes {count} of {}", plural(found, "message"));
     if count == 0 && !edits.has_rest() {
         return Ok(Exit::Ok);
     }
@@ -72,7 +72,7 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
     let plan = match plan {
         // The error that ended it counts.
         Err(error) if stored.failed.is_some() => {
-            crate::output::note!("no plan could be made: {error:#}");
+            note!("no plan could be made: {error:#}");
             None
         }
         plan => plan.with_context(|| format!("{} messages are edited, and on the shelf", stored.done))?,
@@ -120,23 +120,19 @@ fn dry_run(global: &Global, edits: &[(Shelved, EditOf)], found: usize) -> Result
     } else {
         show(edits, usize::MAX);
     }
-    crate::output::note!(
-        "the program changes {} of {}; nothing was changed",
-        edits.len(),
-        plural(found, "message")
-    );
+    note!("the program changes {} of {}; nothing was changed", edits.len(), plural(found, "message"));
     Ok(Exit::Ok)
 }
 
 fn say_what_is_left_out(edits: &Edits) {
     for handle in &edits.uncertain {
-        crate::output::note!(
+        note!(
             "{handle} is left out: a process died while it edited it, and its edited copy may be on the shelf beside it. Look, and \
              discard one of them, or edit this one alone: redrive edit QUEUE {handle} --keep"
         );
     }
     for handle in edits.gone() {
-        crate::output::note!(
+        note!(
             "{handle} is not on the shelf any more: a process died while it edited it, and its edited copy was not found. If it was \
              stored, no plan has it"
         );
@@ -195,7 +191,7 @@ fn finish(
     let StoredAll { originals, done, earlier, handles, failed, .. } = stored;
     let originals = originals.map(|path| path.display().to_string());
     if let Some(originals) = originals.as_ref().filter(|_| failed.is_none()) {
-        crate::output::note!("the originals are in {originals}");
+        note!("the originals are in {originals}");
     }
     if global.json {
         print_json(&serde_json::json!({

@@ -16,7 +16,7 @@ use crate::desk::import::{Importing, import};
 use crate::desk::restore::Restored;
 use crate::desk::{State, connect, operator, within};
 use crate::exit::{Exit, usage};
-use crate::output::{plural, print, printable};
+use crate::output::{note, plural, print, printable};
 
 pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     let context = global.broker()?;
@@ -78,7 +78,7 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
 /// Says what was not put back. Every other message was.
 pub(super) fn finish(restored: Restored, refusals: &[String], done: &str) -> Result<Exit> {
     for refusal in refusals {
-        crate::output::note!("{}", printable(refusal));
+        note!("{}", printable(refusal));
     }
     let refused = restored.refused.len();
     if let Some(error) = restored.ended {
@@ -87,7 +87,7 @@ pub(super) fn finish(restored: Restored, refusals: &[String], done: &str) -> Res
     if refused == 0 {
         return Ok(Exit::Ok);
     }
-    crate::output::note!(
+    note!(
         "{} not {done}: repair the cause, then the same command tries only those",
         plural(refused, "message")
     );

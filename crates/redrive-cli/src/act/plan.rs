@@ -10,7 +10,7 @@ use crate::desk::plan::{Lines, Wanted};
 use crate::desk::{self, SavedPlan, State};
 use crate::exit::{Exit, usage};
 use crate::look::select::{Selected, require_selection, require_shelf, select};
-use crate::output::{one_line, plural, print, print_json, printable, short};
+use crate::output::{note, one_line, plural, print, print_json, printable, short};
 
 pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     let context = global.broker()?;
@@ -55,7 +55,7 @@ pub(super) fn make(
         .collect::<Result<_>>()?;
     require_shelf(handles.iter(), selected.view.shelf())?;
     if let Some(nothing) = selected.nothing().filter(|_| handles.is_empty()) {
-        crate::output::note!(
+        note!(
             "{} {}: {nothing}: there is nothing to do",
             printable(&selected.desk.queue),
             selected.view.shelf()

@@ -12,7 +12,7 @@ use crate::desk::asks::{Ask, ask};
 use crate::desk::outcome::{came_back, has_nothing_left, words};
 use crate::desk::{self, State, connect, operator};
 use crate::exit::{Exit, usage};
-use crate::output::{print_json, rfc3339, table};
+use crate::output::{note, print_json, rfc3339, table};
 
 pub(crate) async fn run(global: &Global, command: Runs) -> Result<Exit> {
     match command {
@@ -129,11 +129,9 @@ fn nothing_left(global: &Global, id: &str, replay: &Replay) -> Result<Option<Exi
         return Ok(None);
     }
     told(global, id, &report, replay.ended.as_ref().and_then(Option::as_ref))?;
-    crate::output::note!("nothing is left to do in this run: nothing was changed");
+    note!("nothing is left to do in this run: nothing was changed");
     if came_back(&report) > 0 {
-        crate::output::note!(
-            "what came back is on the shelf again: repair its cause, then make another plan"
-        );
+        note!("what came back is on the shelf again: repair its cause, then make another plan");
     }
     Ok(Some(Exit::Incomplete))
 }

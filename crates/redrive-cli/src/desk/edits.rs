@@ -15,6 +15,7 @@ use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached, Unaud
 use super::{Desk, State};
 use crate::exit::EndSignals;
 use crate::interrupt::INTERRUPTED;
+use crate::output::note;
 
 /// Who holds the lock of the shelf, for those who are refused.
 const HOLDER: &str = "redrive edit";
@@ -233,7 +234,7 @@ impl StoredAll {
                     biased;
                     kept = &mut keeping => (kept, false),
                     () = end.next() => {
-                        crate::output::note!("ending after this message. Ctrl-C again ends in the middle of it: it may then be on the shelf twice");
+                        note!("ending after this message. Ctrl-C again ends in the middle of it: it may then be on the shelf twice");
                         tokio::select! {
                             kept = keeping => (kept, true),
                             // What was begun is in the journal.

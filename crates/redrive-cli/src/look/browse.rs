@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::select::select;
 use crate::args::{Browse, Global};
 use crate::exit::Exit;
-use crate::output::{ago, failure, print_json, short, table};
+use crate::output::{ago, failure, note, print_json, short, table};
 
 pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
     let context = global.broker()?;
@@ -30,11 +30,7 @@ pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
     let shown = selected
         .nothing()
         .unwrap_or_else(|| format!("messages {} to {until} of {}", (page.offset + 1).min(until), page.total));
-    crate::output::note!(
-        "{} {shelf}: {shown}, read {} ago",
-        selected.desk.queue,
-        short(selected.view.age(now))
-    );
+    note!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
     let mut rows = table(["handle", "shelved", "attempt", "redrives", "id", "failure"]);
     for viewed in &page.entries {
         let (entry, history) = (&viewed.entry, &viewed.entry.history);
@@ -50,7 +46,7 @@ pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
     }
     rows.print();
     if until < page.total {
-        crate::output::note!("the next ones: --offset {until}");
+        note!("the next ones: --offset {until}");
     }
     Ok(Exit::Ok)
 }

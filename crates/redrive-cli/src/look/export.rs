@@ -10,7 +10,7 @@ use redrive::ops::ExportedEntry;
 use super::select::select;
 use crate::args::{Export, Global};
 use crate::exit::Exit;
-use crate::output::{is_writable, plural, print};
+use crate::output::{is_writable, note, plural, print};
 
 pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
     let context = global.broker()?;
@@ -46,7 +46,7 @@ pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
             write().with_context(|| cannot(path))?;
         }
     }
-    crate::output::note!("{}", selected.nothing().unwrap_or_else(|| plural(entries.len(), "message")));
+    note!("{}", selected.nothing().unwrap_or_else(|| plural(entries.len(), "message")));
     Ok(Exit::Ok)
 }
 

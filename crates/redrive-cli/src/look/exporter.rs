@@ -34,6 +34,7 @@ pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
     };
     let mut end_signals = EndSignals::claim();
     crate::output::print(&format!("http://{}/metrics", listener.local_addr()?));
+    crate::output::finish()?;
     let app = Router::new().route("/metrics", get(page));
     let serving = axum_server::from_tcp(listener)?.serve(app.into_make_service());
     tokio::select! {

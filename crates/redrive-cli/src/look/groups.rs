@@ -10,7 +10,7 @@ use super::shelves::note_work;
 use crate::args::{Global, Groups};
 use crate::desk::State;
 use crate::exit::Exit;
-use crate::output::{ago, failure, one_line, plural, print_json, rfc3339, short, table};
+use crate::output::{ago, failure, note, one_line, plural, print_json, rfc3339, short, table};
 
 pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let context = global.broker()?;
@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
 
     let since = command.since.as_ref();
     if let Some(note) = since.and_then(|since| since.note.as_ref()) {
-        crate::output::note!("{note}");
+        note!("{note}");
     }
     let since = since.map(|since| since.at);
     let is_new = |group: &redrive::ops::GroupSummary| since.is_some_and(|since| group.is_new_since(since));
@@ -57,11 +57,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let shown = selected.nothing().unwrap_or_else(|| {
         format!("{} in {}", plural(summary.count, "message"), plural(summary.groups.len(), "group"))
     });
-    crate::output::note!(
-        "{} {shelf}: {shown}, read {} ago",
-        selected.desk.queue,
-        short(selected.view.age(now))
-    );
+    note!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
     let mut rows = table(["", "messages", "first", "last", "last day", "", "failure", "for example"]);
     for (place, group) in summary.groups.iter().enumerate() {
         let template = &group.template;
@@ -80,7 +76,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     }
     rows.print();
     if summary.left_out.of_groups > 0 {
-        crate::output::note!("{} more messages are in groups that are not shown", summary.left_out.of_groups);
+        note!("{} more messages are in groups that are not shown", summary.left_out.of_groups);
     }
     Ok(Exit::Ok)
 }

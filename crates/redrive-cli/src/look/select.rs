@@ -12,7 +12,7 @@ use crate::desk::{Desk, State, connect, within};
 use crate::exit::usage;
 use crate::look::jq;
 use crate::look::shelves::explained;
-use crate::output::{one_line, plural, printable};
+use crate::output::{note, one_line, plural, printable};
 use crate::settings::{Context, Global};
 
 /// A shelf that was read, and the entries that a command means.
@@ -118,17 +118,17 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
         Selected { desk, view, filter: parsed, text, group, only: None, not_looked_into: 0, now };
     selected.not_looked_into = selected.entries().not_looked_into();
     if let Some(note) = not_looked_into(selected.not_looked_into) {
-        crate::output::note!("the filter left out {note}");
+        note!("the filter left out {note}");
     }
     if let Some(program) = &which.selecting {
         let entries: Vec<_> = selected.entries().iter().collect();
         let matching = jq::matching(global, program, &selected.desk.queue, &entries).await?;
         if let Some(note) = matching.note(entries.len())? {
-            crate::output::note!("{}", printable(&note));
+            note!("{}", printable(&note));
         }
         drop(entries);
         if let Some(note) = not_looked_into(matching.not_looked_into) {
-            crate::output::note!("--where saw `.body` as null in {note}");
+            note!("--where saw `.body` as null in {note}");
         }
         selected.not_looked_into += matching.not_looked_into;
         selected.only = Some(matching.handles);
@@ -151,7 +151,7 @@ fn say_others(queue: &str, view: &ShelfView) {
         return;
     }
     let queues = others.iter().map(|(queue, count)| format!("{count} in `{}`", one_line(queue, 80)));
-    crate::output::note!(
+    note!(
         "{} of the {} shelf of `{}` failed in other queues, and no action takes them: {}. `shelves-shared-with` of a context lists \
          queues that share a shelf",
         plural(others.values().sum::<usize>(), "message"),
@@ -205,10 +205,7 @@ pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<S
     .await
     .map_err(|error| explained(error, "read", &desk.queue, shelf))?;
     if view.is_truncated() {
-        crate::output::note!(
-            "only the first {} messages were read: the shelf has more",
-            view.entries().len()
-        );
+        note!("only the first {} messages were read: the shelf has more", view.entries().len());
     }
     Ok(view)
 }

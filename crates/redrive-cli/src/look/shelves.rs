@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::args::{Global, Queues};
 use crate::desk::{Desk, State, connect, named_queues, within};
 use crate::exit::{Exit, chain};
-use crate::output::{ago, print_json, printable, rfc3339, shelf_name, table};
+use crate::output::{ago, note, print_json, printable, rfc3339, shelf_name, table};
 use crate::settings::Context;
 
 pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
@@ -50,7 +50,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     }
     let Some(last) = failed.pop() else { return Ok(Exit::Ok) };
     for error in &failed {
-        crate::output::note!("error: {}", printable(&chain(error)));
+        note!("error: {}", printable(&chain(error)));
     }
     Err(last)
 }
@@ -58,10 +58,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
 /// Says that something of this machine works on a shelf: what it holds is not seen by others.
 pub(crate) fn note_work(global: &Global, desk: &Desk, shelf: Shelf) {
     if let Some(Work { holder, .. }) = work(global, desk, shelf) {
-        crate::output::note!(
-            "{holder} works on the {shelf} shelf of `{}` now, and holds messages of it",
-            desk.queue
-        );
+        note!("{holder} works on the {shelf} shelf of `{}` now, and holds messages of it", desk.queue);
     }
 }
 
@@ -69,7 +66,7 @@ pub(crate) fn note_work(global: &Global, desk: &Desk, shelf: Shelf) {
 fn note_sharers(queue: &str, shelf: Shelf, sharers: &BTreeSet<String>) {
     if !sharers.is_empty() {
         let others: Vec<_> = sharers.iter().map(|other| format!("`{}`", printable(other))).collect();
-        crate::output::note!(
+        note!(
             "the {shelf} shelf of `{queue}` is also that of {}: its count is theirs too",
             others.join(", ")
         );

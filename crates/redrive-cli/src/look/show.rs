@@ -11,7 +11,7 @@ use super::select::{group_id, is_short, read, select};
 use crate::args::{Global, ShelfName, Show, Which};
 use crate::desk::connect;
 use crate::exit::{Exit, usage};
-use crate::output::{one_line, print, print_bytes, print_json, printable, when};
+use crate::output::{note, one_line, print, print_bytes, print_json, printable, when};
 
 pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
     let context = global.broker()?;
@@ -74,7 +74,7 @@ fn print_entry(
             print(&printable(&line));
         }
         if found.entry.message.body().len() > SHOWN {
-            crate::output::note!("--raw prints the whole body");
+            note!("--raw prints the whole body");
         }
     }
     Ok(Exit::Ok)

@@ -49,6 +49,7 @@ use self::web::Web;
 use crate::args::Serve;
 use crate::desk::connect_all;
 use crate::exit::{EndSignals, Exit};
+use crate::output::note;
 use crate::settings::Global;
 
 /// A message is at most so large in a form: RabbitMQ takes 16 MiB by default, and a browser escapes some of it.
@@ -77,9 +78,10 @@ pub(crate) async fn run(global: &Global, command: Serve) -> Result<Exit> {
     let web = Arc::new(Web::new(global.clone(), context, desks, auth, exposure)?);
     let app = app(&web);
     let mut end_signals = EndSignals::claim();
-    crate::output::note!("The page of redrive, for one login:");
+    note!("The page of redrive, for one login:");
     crate::output::print(&url);
-    crate::output::note!("Ctrl-C ends it");
+    crate::output::finish()?;
+    note!("Ctrl-C ends it");
     let serving = async {
         match tls {
             Some((cert, key)) => {
@@ -113,7 +115,7 @@ async fn end(web: &Web) {
     if runs.is_empty() {
         return;
     }
-    crate::output::note!("{} runs end their step; `redrive runs list` shows them", runs.len());
+    note!("{} runs end their step; `redrive runs list` shows them", runs.len());
     let is_idle =
         |activity: &Activity| matches!(activity, Activity::Paused(_) | Activity::Done | Activity::Stopped(_));
     let all_idle = async {

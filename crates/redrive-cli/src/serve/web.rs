@@ -15,6 +15,7 @@ use crate::desk::undo::Undoing;
 use crate::desk::{self, Desk, SavedPlan, State, within};
 use crate::exit::usage;
 use crate::look::shelves::explained;
+use crate::output::note;
 use crate::settings::{Context, Global};
 
 /// A shelf of a queue.
@@ -224,7 +225,7 @@ impl Web {
         let _ = started.send(Ok(id.clone()));
         let ended: Result<FinishedRun> = begun.run().await;
         if let Err(error) = ended {
-            crate::output::note!("the run {id} ended: {}", crate::output::printable(&format!("{error:#}")));
+            note!("the run {id} ended: {}", crate::output::printable(&format!("{error:#}")));
         }
         runs().remove(&id);
         self.forget(&desk.queue);

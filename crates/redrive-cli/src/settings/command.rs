@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Config, Global};
 use crate::args::ContextCommand;
 use crate::exit::Exit;
-use crate::output::{print_json, printable, table};
+use crate::output::{note, print_json, printable, table};
 
 pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     let ContextCommand::List = command;
@@ -54,10 +54,10 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     for (name, error) in
         config.contexts.iter().filter_map(|(name, context)| Some((name, context.as_ref().err()?)))
     {
-        crate::output::note!("{}", printable(&format!("the context `{name}` cannot be used: {error}")));
+        note!("{}", printable(&format!("the context `{name}` cannot be used: {error}")));
     }
     if config.contexts.is_empty() {
-        crate::output::note!("no contexts in {}", config.path.display());
+        note!("no contexts in {}", config.path.display());
     }
     Ok(Exit::Ok)
 }

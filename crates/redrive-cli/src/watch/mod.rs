@@ -36,6 +36,7 @@ use self::work::{Report, Worker};
 use crate::args::{Global, Queues};
 use crate::desk::named_queues;
 use crate::exit::{EndSignals, Exit, usage};
+use crate::output::note;
 
 /// How often ages and the progress of a run are drawn again.
 const TICK: Duration = Duration::from_millis(250);
@@ -62,7 +63,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     let shown = show(&mut terminal, page, worker, inbox, end).await;
     ratatui::restore();
     if let Some(run) = shown? {
-        crate::output::note!("ended in the middle of a step: `redrive runs resume {run}` goes on");
+        note!("ended in the middle of a step: `redrive runs resume {run}` goes on");
         return Ok(Exit::Incomplete);
     }
     Ok(Exit::Ok)

@@ -33,7 +33,7 @@ pub use parts::QueueType;
 pub(crate) use parts::value_of;
 pub(crate) use parts::{Binding, Exchange, Lifetime, Part, Queue, plain};
 pub use plan::TopologyPlan;
-pub(crate) use probe::{Found, probe};
+pub(crate) use probe::{Found, probe, refuse_unfit};
 pub(crate) use route::Route;
 
 /// What to do about the queues when the transport is opened.

@@ -9,6 +9,7 @@ use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::TransportError;
 
+use super::declare::queue_state;
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
@@ -84,6 +85,24 @@ pub(crate) async fn probe(connection: &Connection, queue: &str) -> Result<Found,
         }
     }
     Ok(Found::Unknown)
+}
+
+/// Refuses a work queue of others that loses messages by its kind.
+///
+/// # Errors
+///
+/// If it is such a queue, or cannot be reached. One that is missing is no error.
+pub(crate) async fn refuse_unfit(connection: &Connection, queue: &str) -> Result<(), TransportError> {
+    match queue_state(connection, queue).await {
+        // Who verifies it has said so. Asking for more would declare it.
+        Err(missing) if error::is_missing(&missing) => return Ok(()),
+        state => state?,
+    };
+    match probe(connection, queue).await? {
+        Found::Stream => Err(error::works_on_a_stream(queue)),
+        Found::AutoDelete => Err(error::goes_with_its_consumer(queue)),
+        Found::NoQuorumQueue | Found::Limit(_) | Found::Unknown => Ok(()),
+    }
 }
 
 /// An argument that differs: `inequivalent arg 'x-expires' for queue 'q' in vhost '/': received none but current is the value '5' of type
