@@ -3,7 +3,7 @@
 use crate::artifacts::Artifacts;
 use crate::closing::Closing;
 use crate::facade;
-use crate::programs::{Filling, Pool};
+use crate::programs::{Filling, Pool, RUN_ENDS_AFTER};
 use crate::servers::{self, Server};
 use crate::step;
 use crate::tally::Tally;
@@ -95,6 +95,7 @@ pub(crate) struct Tested {
 /// build, which leaves no processor idle, half as many: brokers that are starved lose their leaders.
 fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>, skipped: &[&str]) -> Result<Tested> {
     let began = Instant::now();
+    let deadline = began + RUN_ENDS_AFTER;
     let report = std::env::temp_dir().join(format!("redrive-report-{}", std::process::id()));
     std::fs::write(&report, "")?;
     let mut environment: Environment = vec![(REPORT_VARIABLE.to_owned(), Some(report.display().to_string()))];
@@ -120,7 +121,7 @@ fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>, skipped
     let work = |worker: usize| -> Result<()> {
         while let Some(program) = pool.next(worker < processors) {
             println!("==> {}", program.name);
-            let ended = program.run(&arguments, &environment)?;
+            let ended = program.run(&arguments, &environment, deadline)?;
             // Of a program that passed, only these lines matter.
             println!("{}{}", if ended.passed { "" } else { &ended.output }, ended.summary);
             tally.lock().unwrap_or_else(PoisonError::into_inner).read_program(&ended.output, ended.passed);
