@@ -38,6 +38,10 @@ struct Fields {
     received_at: SystemTime,
     enqueued_at: Option<SystemTime>,
     broker_delivery_count: u32,
+    /// The least number of deliveries that is known from elsewhere: from the ledger, or from this process itself.
+    proven_deliveries: u32,
+    /// How often this process handled the message and lost it.
+    lost_here: u32,
     delivery_limit: Option<u32>,
     failures_in_place: u32,
     redelivered: bool,
@@ -77,6 +81,8 @@ impl Delivery {
             received_at,
             enqueued_at: None,
             broker_delivery_count: 1,
+            proven_deliveries: 0,
+            lost_here: 0,
             delivery_limit: None,
             failures_in_place: 0,
             redelivered: false,
@@ -160,7 +166,16 @@ impl Delivery {
     /// Raises the broker's delivery count to at least `times`, for a source that counts better than the broker.
     pub(crate) fn with_broker_delivery_count_of_at_least(self, times: u32) -> Self {
         let of_this_copy = times.saturating_sub(self.history().deliveries_before);
-        self.with(|fields| fields.broker_delivery_count = fields.broker_delivery_count.max(of_this_copy))
+        self.with(|fields| {
+            fields.broker_delivery_count = fields.broker_delivery_count.max(of_this_copy);
+            fields.proven_deliveries = fields.proven_deliveries.max(times);
+        })
+    }
+
+    /// Records that this process handled the message this often, and lost it each time before it could be settled.
+    pub(crate) fn lost_here(self, times: u32) -> Self {
+        self.with_broker_delivery_count_of_at_least(times.saturating_add(1))
+            .with(|fields| fields.lost_here = times)
     }
 
     /// Replaces the message by this copy, as if the copy had arrived instead.
@@ -170,6 +185,7 @@ impl Delivery {
             fields.message = copy;
             fields.received_at = now;
             (fields.broker_delivery_count, fields.failures_in_place, fields.redelivered) = (1, 0, false);
+            (fields.proven_deliveries, fields.lost_here) = (0, 0);
             fields.unstored_copy = true;
         })
     }
@@ -277,6 +293,19 @@ impl Delivery {
     #[must_use]
     pub fn broker_delivery_count(&self) -> u32 {
         self.fields.broker_delivery_count.saturating_add(self.history().deliveries_before)
+    }
+
+    /// Returns how many of its deliveries may have ended with a process, including this one. The broker counts as well what this
+    /// process lost with a connection; at most one delivery of each message for each interruption.
+    pub(crate) fn deliveries_without_end(&self) -> u32 {
+        let interruptions = u32::try_from(self.fields.interruptions).unwrap_or(u32::MAX);
+        let counted = self.broker_delivery_count().saturating_sub(interruptions);
+        counted.max(self.fields.proven_deliveries).max(1)
+    }
+
+    /// Returns how often this process handled the message and lost it before it could be settled.
+    pub(crate) fn times_lost_here(&self) -> u32 {
+        self.fields.lost_here
     }
 
     /// Returns the number of deliveries after which the broker itself removes a message; `None`: never, or not known.
@@ -408,6 +437,8 @@ impl fmt::Debug for Delivery {
             received_at,
             enqueued_at,
             broker_delivery_count,
+            proven_deliveries,
+            lost_here,
             delivery_limit,
             failures_in_place,
             redelivered,
@@ -425,6 +456,8 @@ impl fmt::Debug for Delivery {
             .field("received_at", received_at)
             .field("enqueued_at", enqueued_at)
             .field("broker_delivery_count", broker_delivery_count)
+            .field("proven_deliveries", proven_deliveries)
+            .field("lost_here", lost_here)
             .field("delivery_limit", delivery_limit)
             .field("failures_in_place", failures_in_place)
             .field("redelivered", redelivered)

@@ -1,7 +1,7 @@
 //! What this process remembers of deliveries: which it settled, and which it handled and lost.
 
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
@@ -41,18 +41,21 @@ impl<T: Transport> Context<T> {
         Some(cache)
     }
 
-    /// Raises the delivery count to include the times that this process handled the message and lost it, whatever the broker
-    /// counts.
+    /// Records on a redelivery how often this process handled the message and lost it, whatever the broker counts.
     pub(super) fn with_losses(&self, delivery: Delivery) -> Delivery {
-        if !delivery.redelivered() {
+        if !delivery.redelivered() || !self.any_lost.load(Ordering::Relaxed) {
             return delivery;
         }
-        let times = self.losses().times(&delivery);
-        if times == 0 {
-            delivery
-        } else {
-            delivery.with_broker_delivery_count_of_at_least(times.saturating_add(1))
-        }
+        let hold = self.signals.facts().limits.hold;
+        let times = self.losses().times(&delivery, self.transport.now(), hold);
+        if times == 0 { delivery } else { delivery.lost_here(times) }
+    }
+
+    /// Records that a handler begins with a redelivery; until the guard is dropped.
+    pub(super) fn handling_again<'a>(&'a self, delivery: &'a Delivery) -> HandlingAgain<'a> {
+        self.any_lost.store(true, Ordering::Relaxed);
+        self.losses().begin(delivery);
+        HandlingAgain { losses: &self.losses, delivery }
     }
 
     pub(super) fn handled_and_lost(&self, delivery: &Delivery) {
@@ -80,5 +83,17 @@ impl<T: Transport> Context<T> {
 
     fn losses(&self) -> MutexGuard<'_, Losses> {
         self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A handler that runs with a redelivery.
+pub(super) struct HandlingAgain<'a> {
+    losses: &'a Mutex<Losses>,
+    delivery: &'a Delivery,
+}
+
+impl Drop for HandlingAgain<'_> {
+    fn drop(&mut self) {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner).end(self.delivery);
     }
 }

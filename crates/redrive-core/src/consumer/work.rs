@@ -123,7 +123,10 @@ impl<T: Transport> Context<T> {
         }
         let began = (!self.settings.observers.is_empty()).then(Instant::now);
         let lost = self.receiver.lost(&receipt);
-        let Some(disposition) = self.decide(service, &delivery, lost).await else {
+        let again = delivery.redelivered().then(|| self.handling_again(&delivery));
+        let disposition = self.decide(service, &delivery, lost).await;
+        drop(again);
+        let Some(disposition) = disposition else {
             if let Some(begun) = &mut begun {
                 begun.give_back();
             }

@@ -11,8 +11,10 @@ use crate::stage::Stage;
 /// Rejects a message that was handed out more often than allowed without coming to an end: it may have killed the processes that
 /// received it. The handler does not run; the message is dead-lettered as [`Reason::PoisonMessage`].
 ///
-/// Uses the broker's count ([`Delivery::broker_delivery_count`]), which grows even if the process dies at once. It has no effect
-/// on a queue that does not count (a classic queue of RabbitMQ); the consumer says so at its start.
+/// Uses the broker's count ([`Delivery::broker_delivery_count`]), which grows even if the process dies at once, without the
+/// deliveries that this process lost with a connection ([`Delivery::interruptions`]): these are no evidence against the message.
+/// On a queue that does not count (a classic queue of RabbitMQ) it knows only what the consumer counts itself: what its
+/// [ledger](crate::Consumer::ledger) tells, and the messages that it handled and lost. The consumer says so at its start.
 ///
 /// A broker that removes messages by itself after this many deliveries ([`Delivery::delivery_limit`]) does so without a history.
 /// [`Poison::default`] stays one below that limit, so that the last delivery can still be rejected here. A number given to
@@ -50,13 +52,22 @@ impl Default for Poison {
 
 impl Stage for Poison {
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
-        let (times, allowed) = (delivery.broker_delivery_count(), self.allowed_on(delivery.delivery_limit()));
+        let (times, allowed) =
+            (delivery.deliveries_without_end(), self.allowed_on(delivery.delivery_limit()));
         if times <= allowed {
             return ControlFlow::Continue(());
         }
-        let text = format!(
-            "handed out {times} times, {allowed} allowed: handling it never came to an end (did it kill its process?)"
-        );
+        let lost = delivery.times_lost_here();
+        let text = if lost < allowed {
+            format!(
+                "handed out {times} times, {allowed} allowed: handling it never came to an end (did it kill its process?)"
+            )
+        } else {
+            format!(
+                "handled {lost} times, {allowed} allowed, and each time the broker took it back before it could be settled (is \
+                 the handler slower than the broker's limit for holding a message?)"
+            )
+        };
         ControlFlow::Break(Disposition::DeadLetter(Failure::new(Reason::PoisonMessage, text)))
     }
 
@@ -85,6 +96,41 @@ mod tests {
         };
         assert_eq!(failure.reason(), &Reason::PoisonMessage);
         assert!(failure.text().contains("4 times, 3 allowed"), "{failure}");
+    }
+
+    #[test]
+    fn what_this_process_lost_with_a_connection_is_no_evidence() {
+        let times = |times, interruptions| {
+            Delivery::new(Message::new(""), "q", UNIX_EPOCH)
+                .with_broker_delivery_count(times)
+                .after_interruptions(interruptions)
+        };
+        let poison = Poison::after(3);
+        assert!(poison.admit(&times(9, 6)).is_continue());
+        assert!(poison.admit(&times(9, 5)).is_break(), "four of them are not explained");
+        assert!(poison.admit(&times(2, 50)).is_continue());
+        let deaths_in_the_ledger = times(1, 6).with_broker_delivery_count_of_at_least(4);
+        assert!(poison.admit(&deaths_in_the_ledger).is_break(), "these were no lost connections");
+    }
+
+    #[test]
+    fn what_is_too_slow_for_the_broker_is_told_from_what_kills() {
+        let lost = |times| {
+            Delivery::new(Message::new(""), "q", UNIX_EPOCH)
+                .with_broker_delivery_count(9)
+                .after_interruptions(8)
+                .lost_here(times)
+        };
+        let poison = Poison::after(3);
+        assert!(poison.admit(&lost(2)).is_continue());
+        let ControlFlow::Break(Disposition::DeadLetter(failure)) = poison.admit(&lost(3)) else {
+            panic!("let through")
+        };
+        assert_eq!(failure.reason(), &Reason::PoisonMessage);
+        assert!(
+            failure.text().starts_with("handled 3 times, 3 allowed, and each time the broker took it back"),
+            "{failure}"
+        );
     }
 
     #[test]

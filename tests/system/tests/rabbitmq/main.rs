@@ -7,6 +7,7 @@ mod full;
 mod giant_headers;
 mod held_too_long;
 mod hostile_messages;
+mod innocent;
 mod killer;
 mod network;
 mod redrives;
