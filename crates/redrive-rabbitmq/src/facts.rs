@@ -101,6 +101,8 @@ impl TransportFacts {
         facts.dead_letter = match self.options.dead_letters {
             _ if !self.options.broker_dead_letters() => NativeDeadLetter::No,
             DeadLetters::Broker => NativeDeadLetter::Preferred,
+            // A classic queue does not keep a dead letter for which the shelf has no room.
+            _ if !quorum => NativeDeadLetter::No,
             _ => NativeDeadLetter::LastResort,
         };
         // A classic delay queue does not wait until an expired message is on the disk of its target queue. Queues that somebody else
@@ -314,6 +316,9 @@ mod tests {
         let native = |options| facts_of(options).facts().dead_letter.is_possible();
         assert!(native(Options::new("orders")));
         assert!(native(Options::new("orders").argument("x-max-length", 7_i64)));
+        let classic = Options::new("orders").queue_type(QueueType::Classic);
+        assert!(!native(classic.clone()), "it drops what the shelf has no room for");
+        assert!(native(classic.dead_letters(DeadLetters::Broker)), "asked for");
         for name in ["x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow"] {
             assert!(!native(Options::new("orders").argument(name, "elsewhere")), "{name}");
         }

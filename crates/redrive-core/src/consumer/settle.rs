@@ -83,7 +83,7 @@ impl<T: Transport> Context<T> {
                 true => refused.or_else(|| Some(place.refused.begin())),
                 false => None,
             };
-            if let Some(instead) = self.instead(judged, &settlement) {
+            if let Some(instead) = self.instead(judged, delivery, &settlement) {
                 self.cannot_copy(delivery, in_flight, &error);
                 settlement = instead;
             } else {
@@ -201,10 +201,17 @@ impl<T: Transport> Context<T> {
         sent
     }
 
-    /// Returns the settlement for a message that can never be copied: the broker itself can still move it.
-    fn instead(&self, judged: Consequence, settlement: &Settlement) -> Option<Settlement> {
+    /// Returns the settlement for a message of which no copy with its history can ever be stored. `None`: there is none, or it was
+    /// refused as well.
+    fn instead(
+        &self,
+        judged: Consequence,
+        delivery: &Delivery,
+        settlement: &Settlement,
+    ) -> Option<Settlement> {
         let hopeless = judged == Consequence::NeverCopied && settlement.stores_copy();
-        (hopeless && self.signals.facts().dead_letter.is_possible()).then_some(Settlement::NativeDeadLetter)
+        let without_history = || Settlement::without_history(delivery.message(), &self.signals.facts());
+        (hopeless && !settlement.leaves_history_out(delivery.message())).then(without_history)
     }
 
     pub(super) fn cannot_copy(&self, delivery: &Delivery, in_flight: &mut InFlight, why: &dyn Display) {

@@ -52,7 +52,8 @@ pub enum Settlement {
     /// Give the delivery back unchanged; the broker hands it out again at once.
     Release,
     /// Have the broker itself move the delivery onto the dead-letter shelf, without a copy and therefore without its history.
-    /// Only if [`Facts::dead_letter`] allows it; the last resort for a message that is too large to be copied.
+    /// Only if [`Facts::dead_letter`] allows it; the last resort for a message that is too large to be copied. (Where it does not,
+    /// [`Shelve`](Self::Shelve) stores a copy of the message as it arrived.)
     NativeDeadLetter,
 }
 
@@ -110,7 +111,7 @@ impl Settlement {
                 copy.headers_mut().insert_own(names::SNOOZES, i64::from(snoozes));
                 // The handler came to an end: earlier deliveries are no sign of a message that kills its process.
                 copy.headers_mut().remove(names::HANDED_OUT);
-                reschedule(wait, most_late(wait), copy, planning)
+                reschedule(wait, most_late(wait), copy, delivery.message(), planning)
             }
             Disposition::Retry(wait, _) if stays_in_place(delivery, wait, planning) => {
                 Self::RetryInPlace { wait }
@@ -118,7 +119,7 @@ impl Settlement {
             Disposition::Retry(wait, ref failure) => {
                 let mut copy = failed_copy(delivery, failure, Some(wait), planning);
                 copy.headers_mut().remove(names::HANDED_OUT);
-                reschedule(wait, most_late(wait), copy, planning)
+                reschedule(wait, most_late(wait), copy, delivery.message(), planning)
             }
             // The transport is configured to let the broker dead-letter.
             Disposition::DeadLetter(_) if planning.facts.dead_letter == NativeDeadLetter::Preferred => {
@@ -150,7 +151,8 @@ impl Settlement {
             Some(_) => (remaining, most_late(remaining)),
         };
         let is_due = wait.is_zero();
-        (!is_due).then(|| reschedule(wait, most_late, next_copy(delivery, planning), planning))
+        let copy = || next_copy(delivery, planning);
+        (!is_due).then(|| reschedule(wait, most_late, copy(), delivery.message(), planning))
     }
 
     /// Plans the rest of a wait, `remaining`, for a waiting message that is moved to another place. Only its due time changes: if
@@ -165,7 +167,31 @@ impl Settlement {
         for name in [names::NOT_BEFORE, names::WAIT_LEFT, names::DUE_AT] {
             copy.headers_mut().remove(name);
         }
-        reschedule(remaining, most_late(remaining), copy, planning)
+        reschedule(remaining, most_late(remaining), copy, waiting, planning)
+    }
+
+    /// Returns what is left to do for a message of which no copy with its history can be stored: the broker moves it to the
+    /// dead-letter shelf itself; where it cannot, or not surely, a copy of the message as it arrived is stored there.
+    pub(crate) fn without_history(message: &Message, facts: &Facts) -> Self {
+        if facts.dead_letter.is_possible() {
+            return Self::NativeDeadLetter;
+        }
+        let mut copy = message.clone();
+        // It would end the shelf's copy.
+        if copy.properties().expiration.is_some() {
+            copy.properties_mut().expiration = None;
+        }
+        Self::Shelve { shelf: Shelf::DeadLetter, copy }
+    }
+
+    /// Returns true if `message` leaves the queue by this without a word about its failure.
+    pub(crate) fn leaves_history_out(&self, message: &Message) -> bool {
+        match self {
+            Self::NativeDeadLetter => true,
+            // Each copy with a history has another number than the one before.
+            Self::Shelve { copy, .. } => copy.headers().get(names::HOP) == message.headers().get(names::HOP),
+            _ => false,
+        }
     }
 
     /// Returns true if carrying it out stores a copy.
@@ -235,14 +261,20 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
         write_wait_left(copy.headers_mut(), left);
     }
     if fits(&copy, planning) {
-        reschedule(Duration::ZERO, Duration::ZERO, copy, planning)
+        reschedule(Duration::ZERO, Duration::ZERO, copy, delivery.message(), planning)
     } else {
         Settlement::Release
     }
 }
 
 /// Plans a copy that waits, and ends later by `most_late` at most if hops can be put together for that.
-fn reschedule(wait: Duration, most_late: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
+fn reschedule(
+    wait: Duration,
+    most_late: Duration,
+    mut copy: Message,
+    original: &Message,
+    planning: &Planning<'_>,
+) -> Settlement {
     // A handler or an error may ask for any wait; a due time beyond the longest one is taken for foreign when the copy arrives.
     let wait = planning.facts.delays.longest.map_or(wait, |longest| wait.min(longest));
     let hops = planning.facts.delays.hop_durations.as_deref();
@@ -258,8 +290,8 @@ fn reschedule(wait: Duration, most_late: Duration, mut copy: Message, planning: 
         copy.headers_mut().insert_own(names::DUE_AT, due);
     }
     let fits = into_budget(&mut copy, planning);
-    if !fits && planning.facts.dead_letter.is_possible() {
-        return Settlement::NativeDeadLetter;
+    if !fits {
+        return Settlement::without_history(original, planning.facts);
     }
     Settlement::Reschedule { wait: hop, copy }
 }
@@ -269,8 +301,8 @@ fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Plann
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.broker_delivery_count()));
     afresh::mark(copy.headers_mut(), planning.now);
     let fits = into_budget(&mut copy, planning);
-    if !fits && planning.facts.dead_letter.is_possible() {
-        return Settlement::NativeDeadLetter;
+    if !fits {
+        return Settlement::without_history(delivery.message(), planning.facts);
     }
     Settlement::Shelve { shelf, copy }
 }

@@ -80,6 +80,35 @@ fn dead_letters_go_by_the_broker_where_it_is_asked_to_and_can() {
 }
 
 #[test]
+fn what_has_no_room_for_its_history_is_stored_as_it_arrived_unless_the_broker_moves_it() {
+    let message = Message::new("").with_id("a").with_header("large", "x".repeat(5000));
+    let room = message.headers().encoded_len();
+    let mut facts = Facts::new("test");
+    let plan = |facts: &Facts, message: &Message, disposition| {
+        planned(facts, &failed(message.clone(), 0), disposition)
+    };
+    for disposition in [
+        || Disposition::DeadLetter(failure()),
+        || Disposition::Park(failure()),
+        || Disposition::Retry(Duration::from_secs(1), failure()),
+        || Disposition::Snooze(Duration::from_secs(1)),
+    ] {
+        facts.limits.headers = Some(crate::HeaderLimit::new(room, |message| message.headers().encoded_len()));
+        facts.dead_letter = NativeDeadLetter::LastResort;
+        assert_eq!(plan(&facts, &message, disposition()), Settlement::NativeDeadLetter);
+        facts.dead_letter = NativeDeadLetter::No;
+        let mut expires = message.clone();
+        expires.properties_mut().expiration = Some(Duration::from_secs(9));
+        for arrived in [&message, &expires] {
+            let settlement = plan(&facts, arrived, disposition());
+            assert!(settlement.leaves_history_out(arrived));
+            let as_it_arrived = Settlement::Shelve { shelf: Shelf::DeadLetter, copy: message.clone() };
+            assert_eq!(settlement, as_it_arrived, "and it does not expire there");
+        }
+    }
+}
+
+#[test]
 fn a_time_that_no_wait_can_reach_is_not_waited_for() {
     const DAY: Duration = Duration::from_secs(86_400);
     let mut facts = Facts::new("test");
@@ -177,7 +206,7 @@ fn a_story_that_could_not_be_unpacked_is_carried_whole() {
     let mut facts = Facts::new("test");
     let story = format!(r#"{{"v":2,"error":"{}"}}"#, "x".repeat(5000));
     // As much as any headers may take, and so little that everything else is dropped.
-    for most in [usize::MAX, 5000] {
+    for most in [usize::MAX, 5500] {
         facts.limits.headers = Some(crate::HeaderLimit::new(most, |message| message.headers().encoded_len()));
         let message = Message::new("").with_header(names::STORY, &*story).with_header("tenant", "blue");
         let settlement = planned(&facts, &failed(message, 0), Disposition::DeadLetter(failure()));

@@ -37,7 +37,9 @@ impl Options {
     }
 
     /// Tells whether the broker itself moves dead letters of the work queue to the dead-letter queue. Default: true for a queue
-    /// that redrive declares, false for others, because only the user knows.
+    /// that redrive declares, false for others, because only the user knows. Say so of a quorum queue only if its dead-letter strategy
+    /// is `at-least-once`: otherwise a dead letter for which the dead-letter queue has no room is lost. A classic queue never
+    /// waits for room; redrive has it move messages only with [`DeadLetters::Broker`].
     pub fn native_dead_letter(mut self, native: bool) -> Self {
         self.native_dead_letter = Some(native);
         self
@@ -57,7 +59,8 @@ impl Options {
 
     /// Sets how a message is dead-lettered. Default: a copy with its history is stored. [`DeadLetters::Broker`] needs a work queue
     /// that dead-letters into the dead-letter queue. A declared queue does; for an existing queue, confirm it with
-    /// [`native_dead_letter`](Self::native_dead_letter).
+    /// [`native_dead_letter`](Self::native_dead_letter). A classic work queue drops what its dead-letter queue has no room for: give
+    /// that queue no limit.
     pub fn dead_letters(mut self, dead_letters: DeadLetters) -> Self {
         self.dead_letters = dead_letters;
         self

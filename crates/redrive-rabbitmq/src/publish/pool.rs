@@ -271,7 +271,7 @@ fn give_up(jobs: Vec<Job>, why: &TransportError) {
 fn fitting(jobs: Vec<Job>, frame_max: u32, batch: &mut Batch<'_>) -> Vec<Job> {
     let mut fit = Vec::with_capacity(jobs.len());
     for job in jobs.into_iter().filter(Job::is_awaited) {
-        let fits = convert::check_header_size(&job.message, frame_max);
+        let fits = convert::check_header_size(&job.message, frame_max, job.form);
         match fits.and_then(|()| batch.add(&job.message, job.form)) {
             Ok(()) => fit.push(job),
             Err(error) => job.answer(Err(error)),

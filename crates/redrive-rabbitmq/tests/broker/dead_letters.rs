@@ -26,6 +26,7 @@ crate::tests!(
     what_is_restored_or_parked_tells_of_its_deaths,
     a_stream_is_no_shelf,
     a_work_queue_that_loses_messages_is_refused,
+    what_has_no_room_for_its_history_waits_for_its_shelf,
 );
 
 async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
@@ -103,6 +104,37 @@ async fn a_work_queue_that_loses_messages_is_refused(scene: Scene) {
             scene.delete(&shelf).await;
         }
     }
+}
+
+/// A classic queue drops a dead letter whose queue is missing or full; a quorum queue keeps it, and looks again three minutes later.
+async fn what_has_no_room_for_its_history_waits_for_its_shelf(scene: Scene) {
+    /// More than a copy that goes on may take.
+    const NO_ROOM_FOR_MORE: usize = 120_000;
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    let classic = scene.queue_type == QueueType::Classic;
+    if classic {
+        scene.delete(&scene.dead_letters()).await;
+    }
+    let fill = AMQPValue::LongString("h".repeat(NO_ROOM_FOR_MORE).into());
+    let headers = common::table(&[("fill", fill)]);
+    let properties = BasicProperties::default().with_message_id("large".into()).with_headers(headers);
+    scene.publish_raw(&scene.queue, b"body", properties.with_expiration("600000".into())).await;
+    let received = next(&transport).await;
+    let settlement = dead_letter(&transport, &received.delivery);
+    assert_eq!(settlement == Settlement::NativeDeadLetter, !classic, "{}", settlement.name());
+    settle(&transport, received.receipt, settlement).await;
+    let entries = found("it is on its shelf", async || {
+        let entries = transport.shelves().browse(Shelf::DeadLetter, None, 10).await.ok()?.entries;
+        (!entries.is_empty()).then_some(entries)
+    })
+    .await;
+    let message = &entries[0].message;
+    assert_eq!((entries.len(), message.id()), (1, Some("large")));
+    let fill = message.headers().get("fill").and_then(|fill| fill.as_str());
+    assert_eq!(fill.map(str::len), Some(NO_ROOM_FOR_MORE));
+    assert_eq!(message.properties().expiration, None, "it would end there");
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }
 
 /// The set-up of every tutorial: `orders.dlx` leads to `orders.dlq`.
