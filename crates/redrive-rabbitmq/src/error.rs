@@ -120,7 +120,10 @@ pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
         Some((_, text)) => {
             (TransportErrorKind::Topology, format!("queue `{queue}` cannot be declared: {text}"))
         }
-        None => (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be declared: {error}")),
+        None => (
+            TransportErrorKind::Unreachable,
+            format!("queue `{queue}` could not be declared: {}", said(&error)),
+        ),
     };
     TransportError::new(kind, message).with_source(error)
 }
@@ -142,9 +145,10 @@ pub(crate) fn declaring_exchange(exchange: &str, error: Error) -> TransportError
                  have it declared by somebody else and use Topology::Verify"
             ),
         ),
-        Some((320 | 501..=541, _)) | None => {
-            (TransportErrorKind::Unreachable, format!("exchange `{exchange}` could not be declared: {error}"))
-        }
+        Some((320 | 501..=541, _)) | None => (
+            TransportErrorKind::Unreachable,
+            format!("exchange `{exchange}` could not be declared: {}", said(&error)),
+        ),
         Some((_, text)) => {
             (TransportErrorKind::Topology, format!("exchange `{exchange}` cannot be declared: {text}"))
         }
@@ -168,9 +172,10 @@ pub(crate) fn verifying_exchange(exchange: &str, error: Error) -> TransportError
         Some((code, text)) if !is_out_of_reach(code, &text) => {
             (TransportErrorKind::Topology, format!("exchange `{exchange}` cannot be used: {text}"))
         }
-        _ => {
-            (TransportErrorKind::Unreachable, format!("exchange `{exchange}` could not be checked: {error}"))
-        }
+        _ => (
+            TransportErrorKind::Unreachable,
+            format!("exchange `{exchange}` could not be checked: {}", said(&error)),
+        ),
     };
     TransportError::new(kind, message).with_source(error)
 }
@@ -185,7 +190,9 @@ pub(crate) fn binding(queue: &str, exchange: &str, error: Error) -> TransportErr
                 "{what}: {text}. Grant write on the queue and read on the exchange, or use Topology::Verify"
             ),
         ),
-        Some((320 | 501..=541, _)) | None => (TransportErrorKind::Unreachable, format!("{what}: {error}")),
+        Some((320 | 501..=541, _)) | None => {
+            (TransportErrorKind::Unreachable, format!("{what}: {}", said(&error)))
+        }
         Some((_, text)) => (TransportErrorKind::Topology, format!("{what}: {text}")),
     };
     TransportError::new(kind, message).with_source(error)
@@ -220,14 +227,17 @@ pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
             format!("RabbitMQ does not let this user use queue `{queue}`: {text}. Grant at least read on it"),
         ),
         Some((_, text)) => (TransportErrorKind::Topology, format!("queue `{queue}` cannot be used: {text}")),
-        None => (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be checked: {error}")),
+        None => (
+            TransportErrorKind::Unreachable,
+            format!("queue `{queue}` could not be checked: {}", said(&error)),
+        ),
     };
     TransportError::new(kind, message).with_source(error)
 }
 
 /// Error for a channel that could not be prepared for publishing: nothing was sent on it.
 pub(crate) fn no_channel_to_publish(error: Error) -> TransportError {
-    let message = format!("RabbitMQ opens no channel to publish on: {error}");
+    let message = format!("RabbitMQ opens no channel to publish on: {}", said(&error));
     TransportError::new(TransportErrorKind::NotStored, message).with_source(error).certainly_not_stored()
 }
 
@@ -343,7 +353,8 @@ pub(crate) fn closed() -> TransportError {
 
 /// Error for a connection or channel that could not be used.
 pub(crate) fn interrupted(what: &str, error: Error) -> TransportError {
-    TransportError::new(TransportErrorKind::Unreachable, format!("{what}: {error}")).with_source(error)
+    TransportError::new(TransportErrorKind::Unreachable, format!("{what}: {}", said(&error)))
+        .with_source(error)
 }
 
 /// Error for a connection that has used all its channel numbers.
@@ -351,6 +362,23 @@ pub(crate) fn no_number() -> TransportError {
     let message = "RabbitMQ allows no more channels on this connection: let fewer transports share it, or raise the broker's \
                    channel_max";
     TransportError::new(TransportErrorKind::Unreachable, message)
+}
+
+/// Returns the text of an error, without the states of the client library.
+pub(crate) fn said(error: &Error) -> String {
+    match error.kind() {
+        // What is asked of a channel after its end, or that of its connection.
+        ErrorKind::InvalidChannelState(..) | ErrorKind::InvalidChannel(_) => {
+            "the connection to RabbitMQ was lost, or RabbitMQ closed the channel".to_owned()
+        }
+        ErrorKind::InvalidConnectionState(_) => "the connection to RabbitMQ was lost".to_owned(),
+        ErrorKind::IOError(cause) => format!("the connection to RabbitMQ was lost ({cause})"),
+        ErrorKind::MissingHeartbeatError => {
+            "the connection to RabbitMQ was lost (it sent no heartbeat for too long)".to_owned()
+        }
+        ErrorKind::ProtocolError(refused) => refused.get_message().as_str().to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// Returns true when the broker denies the user a permission.
@@ -399,7 +427,7 @@ pub(crate) fn consuming(queue: &str, error: Error) -> TransportError {
         Some((403, _)) => TransportErrorKind::Unauthorized,
         _ => TransportErrorKind::Unreachable,
     };
-    TransportError::new(kind, format!("cannot consume queue `{queue}`: {error}")).with_source(error)
+    TransportError::new(kind, format!("cannot consume queue `{queue}`: {}", said(&error))).with_source(error)
 }
 
 #[cfg(test)]
@@ -419,6 +447,22 @@ mod tests {
         }
         for other in [None, Some(0), Some(8192)] {
             assert!(said(other).contains("is it running"), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_lost_connection_is_said_as_one() {
+        for kind in [
+            ErrorKind::InvalidChannelState(lapin::ChannelState::Error, "basic.qos"),
+            ErrorKind::InvalidConnectionState(lapin::ConnectionState::Error),
+            ErrorKind::MissingHeartbeatError,
+        ] {
+            let said = interrupted("cannot read the queue `orders`", kind.into()).to_string();
+            assert!(
+                said.starts_with("cannot read the queue `orders`: the connection to RabbitMQ was lost"),
+                "{said}"
+            );
+            assert!(!said.contains("state") && !said.contains("qos"), "{said}");
         }
     }
 

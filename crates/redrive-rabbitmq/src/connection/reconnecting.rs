@@ -112,6 +112,11 @@ impl ReconnectingConnection {
     /// Closes the connection for good.
     pub(crate) async fn close(&self) {
         let Some(connection) = self.0.close().await else { return };
+        if connection.is_blocked() {
+            // A broker in an alarm does not read from it: nothing can be answered until the alarm is over.
+            debug!(connection = %self.0.connector().name, "left: RabbitMQ accepts no messages, and answers nothing");
+            return;
+        }
         let closing = async {
             connection.settle_down().await;
             let _ = connection.lapin.close(200, "OK".into()).await;

@@ -214,7 +214,7 @@ impl DeliveryChannel {
     /// Waits until acknowledgements have left this process.
     pub(crate) async fn written(&self, sending: Sending<'_>) -> Result<(), TransportError> {
         let answer = while_open(&self.channel, sending).await;
-        answer.map_err(|cause| error::lost(&cause).with_source(cause))?;
+        answer.map_err(|cause| error::lost(error::said(&cause)).with_source(cause))?;
         fail_point(FailPoint::AckWritten);
         Ok(())
     }
@@ -246,7 +246,7 @@ impl DeliveryChannel {
             match written {
                 Ok(()) if self.is_live() => Ok(()),
                 Ok(()) => Err(error::lost("its channel ended")),
-                Err(cause) => Err(error::lost(&cause).with_source(cause)),
+                Err(cause) => Err(error::lost(error::said(&cause)).with_source(cause)),
             }
         })
     }

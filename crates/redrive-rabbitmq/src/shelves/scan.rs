@@ -213,7 +213,9 @@ impl Scan {
         let channel = self.channel.channel();
         // A request that changes nothing, behind all acknowledgements of the channel.
         let request = channel.basic_qos(1, BasicQosOptions { global: false });
-        while_open(channel, request).await.map_err(|cause| error::lost(&cause).with_source(cause))?;
+        while_open(channel, request)
+            .await
+            .map_err(|cause| error::lost(error::said(&cause)).with_source(cause))?;
         self.channel.check()
     }
 
