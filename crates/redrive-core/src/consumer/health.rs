@@ -90,10 +90,15 @@ impl fmt::Display for Health {
         })?;
         let whole_seconds = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs()));
         let not_ready = format!("{} not ready", self.layer.as_deref().unwrap_or("a layer"));
+        // Nothing is received in a pause: whether the cause is over shows at its end.
+        let interrupted = match self.paused_for {
+            Some(_) => "interrupted when it was last tried (again when the pause ends)",
+            None => "interrupted (it tries again)",
+        };
         let reasons = [
             ("paused", self.paused_for),
             ("copies cannot be stored", self.blocked_for),
-            ("interrupted (it tries again)", self.interrupted_for),
+            (interrupted, self.interrupted_for),
             ("rate limited", self.rate_limited_for),
             ("one message at a time", self.isolated_for),
             (&not_ready, self.not_ready_for),
@@ -290,8 +295,11 @@ mod tests {
         let wrong = after(&[Change::Started, Change::Paused, cut()]).to_string();
         assert_eq!(
             wrong,
-            "not taking messages, paused for 2s, interrupted (it tries again) for 1s: connection reset"
+            "not taking messages, paused for 2s, interrupted when it was last tried (again when the pause ends) for 1s: connection \
+             reset"
         );
+        let wrong = after(&[Change::Started, cut()]).to_string();
+        assert_eq!(wrong, "not taking messages, interrupted (it tries again) for 1s: connection reset");
         assert_eq!(
             after(&[cut(), Change::Ended(Some("no queue".to_owned()))]).to_string(),
             "failed: no queue"
