@@ -11,7 +11,7 @@ use crate::amqp::state::AmqpError;
 pub enum Step {
     /// A token is put.
     Cbs,
-    /// A link to an entity is attached.
+    /// A link to an entity is attached, or one to the transaction coordinator: `$coordinator`.
     Attach,
     /// A message, or a batch, is sent.
     Send,
@@ -21,6 +21,8 @@ pub enum Step {
     Settle,
     /// A request to `$management`; by HTTP: a lock is renewed.
     Request,
+    /// A transaction is begun.
+    Declare,
     /// A transaction is committed.
     Commit,
 }
@@ -40,27 +42,46 @@ pub enum Effect {
         /// For example `com.microsoft:server-busy`.
         condition: String,
     },
+    /// Not done: the link is detached with this AMQP condition. Only at [`Step::Send`] by AMQP; elsewhere it has no effect.
+    Detach {
+        /// For example `amqp:link:message-size-exceeded`.
+        condition: String,
+    },
 }
 
 impl Effect {
     /// Refuses because the service is too busy. Clients wait before they try again.
     pub fn server_busy() -> Self {
-        Self::Refuse { condition: "com.microsoft:server-busy".to_owned() }
+        Self::refuse("com.microsoft:server-busy")
     }
 
     /// Refuses because the client is not authorized.
     pub fn unauthorized() -> Self {
-        Self::Refuse { condition: "amqp:unauthorized-access".to_owned() }
+        Self::refuse("amqp:unauthorized-access")
+    }
+
+    /// Refuses with this AMQP condition.
+    pub fn refuse(condition: &str) -> Self {
+        Self::Refuse { condition: condition.to_owned() }
     }
 
     pub(crate) fn refusal(&self) -> Option<AmqpError> {
         match self {
-            Self::Refuse { condition } => {
-                Some(AmqpError::new(condition, "The emulator was asked to refuse this (fault injection)."))
-            }
-            Self::LoseReply | Self::DelayReply(_) | Self::DropConnection => None,
+            Self::Refuse { condition } => Some(asked_for(condition)),
+            _ => None,
         }
     }
+
+    pub(crate) fn detach(&self) -> Option<AmqpError> {
+        match self {
+            Self::Detach { condition } => Some(asked_for(condition)),
+            _ => None,
+        }
+    }
+}
+
+fn asked_for(condition: &str) -> AmqpError {
+    AmqpError::new(condition, "The emulator was asked to refuse this (fault injection).")
 }
 
 /// A fault: a step, an effect, and how often it happens. Default: once, the next time the step occurs anywhere.

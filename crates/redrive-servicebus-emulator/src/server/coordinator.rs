@@ -28,7 +28,10 @@ fn command(
     let message = Message::decode(&delivery.bytes).map_err(|error| undecodable(&error))?;
     let command = message.value().unwrap_or_default();
     match parts(&command) {
-        Ok((Some(DECLARE), _)) => declare(context),
+        Ok((Some(DECLARE), _)) => {
+            *fault = context.fault(Step::Declare, "");
+            fault.as_ref().and_then(Effect::refusal).map_or_else(|| declare(context), Err)
+        }
         Ok((Some(DISCHARGE), fields)) => {
             let id = fields.first().and_then(Value::as_binary).cloned().unwrap_or_default();
             let fail = fields.get(1).and_then(Value::as_bool).unwrap_or(false);

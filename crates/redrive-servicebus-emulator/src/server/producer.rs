@@ -20,7 +20,8 @@ pub(super) fn take(
     delivery: &Delivery,
 ) -> (DeliveryState, Option<Effect>) {
     let fault = context.fault(Step::Send, path);
-    if let Some(refusal) = fault.as_ref().and_then(Effect::refusal) {
+    let refusal = fault.as_ref().and_then(|fault| fault.refusal().or_else(|| fault.detach()));
+    if let Some(refusal) = refusal {
         return (DeliveryState::Rejected(Some(refusal)), fault);
     }
     let outcome = match send(context, entity, path, max, delivery) {

@@ -73,6 +73,7 @@ fn link_for(context: &mut Context, attach: &Attach) -> Result<Link, AmqpError> {
         };
     }
     if is_coordinator(&attach.target) {
+        refusal(context, "$coordinator")?;
         return Ok(Link::Incoming(IncomingLink::new(Purpose::Coordinator, MAX_REQUEST)));
     }
     let Some(address) = address_of(&attach.target) else { return Err(no_address("target")) };
@@ -135,10 +136,11 @@ fn sending_link(context: &mut Context, path: String) -> Result<IncomingLink, Amq
 
 fn check(context: &mut Context, path: &str) -> Result<(), AmqpError> {
     context.check_authorised(path)?;
-    match context.fault(Step::Attach, path).as_ref().and_then(Effect::refusal) {
-        Some(refusal) => Err(refusal),
-        None => Ok(()),
-    }
+    refusal(context, path)
+}
+
+fn refusal(context: &mut Context, path: &str) -> Result<(), AmqpError> {
+    context.fault(Step::Attach, path).as_ref().and_then(Effect::refusal).map_or(Ok(()), Err)
 }
 
 fn no_address(terminus: &str) -> AmqpError {

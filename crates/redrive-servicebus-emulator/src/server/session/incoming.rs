@@ -161,6 +161,10 @@ impl Session {
                 (self.answer_request(context, &node, &delivery, answer)?, None)
             }
         };
+        if let Some(error) = fault.as_ref().and_then(Effect::detach) {
+            self.detach(context, handle, error);
+            return Ok(());
+        }
         if !delivery.settled {
             self.answer_sent(context, delivery.delivery_id, outcome, fault.as_ref());
         }
@@ -199,7 +203,7 @@ impl Session {
                 return Ok(accepted(delivery.state.as_ref()));
             }
             Some(Effect::DelayReply(by)) => by,
-            Some(Effect::Refuse { .. }) | None => std::time::Duration::ZERO,
+            Some(Effect::Refuse { .. } | Effect::Detach { .. }) | None => std::time::Duration::ZERO,
         };
         let due = context.now + delay;
         let answer = answer.message(node, &request.message).to_bytes();
