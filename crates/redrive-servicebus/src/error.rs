@@ -36,8 +36,10 @@ pub(crate) enum Refusal {
     QuotaExceeded,
     /// The message is too large.
     TooLarge,
-    /// The namespace has no transactions.
+    /// The namespace has no transactions. Only the transaction coordinator says so.
     NoTransactions,
+    /// Service Bus does not know the operation, or not here.
+    NotImplemented,
     /// The entity does not allow the operation.
     NotAllowed,
     /// No session was free within the wait.
@@ -80,7 +82,7 @@ impl WireError {
             "amqp:unauthorized-access" | "com.microsoft:auth-failed" => Refusal::Unauthorized,
             "amqp:resource-limit-exceeded" => Refusal::QuotaExceeded,
             "amqp:link:message-size-exceeded" => Refusal::TooLarge,
-            "amqp:not-implemented" => Refusal::NoTransactions,
+            "amqp:not-implemented" => Refusal::NotImplemented,
             "amqp:not-allowed" => Refusal::NotAllowed,
             "amqp:link:detach-forced" | "amqp:connection:forced" | "amqp:internal-error" => {
                 Refusal::Interrupted
@@ -160,7 +162,10 @@ impl WireError {
                 (Kind::Full, "the quota of the entity is exceeded: make room in it, or raise its quota")
             }
             Refusal::TooLarge => (Kind::TooLarge, "the message is larger than the entity allows"),
-            Refusal::NoTransactions => (Kind::Unsupported, "the tier of the namespace has no transactions"),
+            Refusal::NoTransactions => {
+                (Kind::Unsupported, "the namespace has no transactions: set `Transactions::Off`")
+            }
+            Refusal::NotImplemented => (Kind::Unsupported, "Service Bus does not offer this operation here"),
             Refusal::NotAllowed => {
                 (Kind::Topology, "the entity does not allow this operation: check how it is set up")
             }

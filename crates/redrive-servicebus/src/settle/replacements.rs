@@ -21,6 +21,8 @@ pub(crate) struct TransactionBatcher {
     connection: Arc<ReconnectingConnection>,
     transactions: Batcher<Worker>,
     without_transactions: AtomicBool,
+    /// True once a transaction was committed: the namespace has transactions, whatever the coordinator answers later.
+    committed: AtomicBool,
 }
 
 /// The error of replacing a message.
@@ -34,7 +36,8 @@ pub(crate) struct ReplaceError {
 impl TransactionBatcher {
     pub(crate) fn new(connection: Arc<ReconnectingConnection>, has_transactions: bool) -> Self {
         let transactions = Batcher::new(Worker(Arc::clone(&connection)));
-        Self { connection, transactions, without_transactions: AtomicBool::new(!has_transactions) }
+        let without_transactions = AtomicBool::new(!has_transactions);
+        Self { connection, transactions, without_transactions, committed: AtomicBool::new(false) }
     }
 
     /// Stores a copy and completes its original, in a transaction if the namespace has them. The transaction runs to its end even
@@ -43,9 +46,15 @@ impl TransactionBatcher {
         let not_stored = |error| ReplaceError { error, copy_stored: false };
         if !self.without_transactions.load(Ordering::Relaxed) {
             match self.in_transaction(op.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(error) if error.refusal == Refusal::NoTransactions => self.do_without(&op.entity, &error),
-                Err(error) => return Err(not_stored(error)),
+                Ok(()) => {
+                    self.committed.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) if error.refusal != Refusal::NoTransactions => return Err(not_stored(error)),
+                Err(error) if self.committed.load(Ordering::Relaxed) => {
+                    return Err(not_stored(WireError::new(Refusal::Other, error.to_string())));
+                }
+                Err(error) => self.do_without(&op.entity, &error),
             }
         }
         let wire = self.connection.connection().await.map_err(not_stored)?;

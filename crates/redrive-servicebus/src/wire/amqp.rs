@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connection::{AmqpConnection, CloseMode, no_transactions};
+use super::connection::{AmqpConnection, CloseMode, of_coordinator};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
 use super::waits::{OPEN_WAIT, no_answer};
@@ -180,7 +180,7 @@ impl AmqpConnection {
             Ok(transaction) => transaction,
             Err(error) => {
                 self.controller.lock().await.take();
-                return Err(no_transactions(error));
+                return Err(of_coordinator(error));
             }
         };
         // Without this, dropping the transaction would block this thread to roll back. The broker rolls back after two minutes.

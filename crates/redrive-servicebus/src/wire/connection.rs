@@ -212,8 +212,8 @@ impl AmqpConnection {
             .verify_incoming_target(false);
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
         let attached = attached.map_err(|_| no_answer("the transaction coordinator"))?;
-        let attached = attached.map_err(|error| no_transactions(read_error::attach_sender(error)))?;
-        self.await_reply(sending::try_out(&attached)).await.map_err(no_transactions)?;
+        let attached = attached.map_err(|error| of_coordinator(read_error::attach_sender(error)))?;
+        self.await_reply(sending::try_out(&attached)).await.map_err(of_coordinator)?;
         Ok(Arc::clone(controller.insert(Arc::new(attached))))
     }
 
@@ -293,18 +293,14 @@ async fn hold(
     }
 }
 
-/// Converts an error of the coordinator to [`Refusal::NoTransactions`] if the coordinator will always refuse. Transient errors,
-/// such as a lost connection or a busy broker, are returned unchanged: otherwise all later copies would be stored outside of
-/// transactions.
-pub(super) fn no_transactions(error: WireError) -> WireError {
+/// Converts an error of the coordinator to [`Refusal::NoTransactions`] if it says clearly that there are none: on the Basic tier
+/// `amqp:not-allowed`. Every other error may be over in a moment, and from this one on copies are stored outside of transactions.
+pub(super) fn of_coordinator(error: WireError) -> WireError {
     match error.refusal {
-        Refusal::Interrupted
-        | Refusal::Busy
-        | Refusal::Unauthorized
-        | Refusal::QuotaExceeded
-        // "com.microsoft:timeout": the same condition is used for sessions.
-        | Refusal::NoSession => error,
-        _ => WireError::new(Refusal::NoTransactions, error.to_string()),
+        Refusal::NotAllowed | Refusal::NotImplemented => {
+            WireError::new(Refusal::NoTransactions, error.to_string())
+        }
+        _ => error,
     }
 }
 
@@ -313,19 +309,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_coordinator_that_refuses_for_good_is_done_without() {
-        let refused = |condition| no_transactions(WireError::from_condition(condition, None, "")).refusal;
+    fn only_a_clear_answer_of_the_coordinator_says_that_there_are_no_transactions() {
+        let refused = |condition| of_coordinator(WireError::from_condition(condition, None, "")).refusal;
         for condition in [
             "com.microsoft:timeout",
             "com.microsoft:server-busy",
+            "com.microsoft:entity-disabled",
+            "com.microsoft:operation-cancelled",
             "amqp:resource-limit-exceeded",
+            "amqp:resource-locked",
             "amqp:link:detach-forced",
             "amqp:unauthorized-access",
+            "amqp:not-found",
+            "something-new",
+            "",
         ] {
             assert_ne!(refused(condition), Refusal::NoTransactions, "{condition}");
         }
-        for condition in ["amqp:not-implemented", "amqp:not-allowed", "amqp:not-found"] {
+        for condition in ["amqp:not-implemented", "amqp:not-allowed"] {
             assert_eq!(refused(condition), Refusal::NoTransactions, "{condition}");
+            let elsewhere = WireError::from_condition(condition, None, "").refusal;
+            assert_ne!(elsewhere, Refusal::NoTransactions, "{condition}: not by the coordinator");
         }
     }
 }

@@ -15,3 +15,4 @@ mod refused;
 mod rest;
 mod sessions;
 mod stuck;
+mod transactions;
