@@ -36,6 +36,8 @@ pub(crate) enum Refusal {
     QuotaExceeded,
     /// The message is too large.
     TooLarge,
+    /// The broker ended a link because a message on it was too large: this one, or another one.
+    SomeTooLarge,
     /// The namespace has no transactions. Only the transaction coordinator says so.
     NoTransactions,
     /// Service Bus does not know the operation, or not here.
@@ -96,6 +98,19 @@ impl WireError {
             },
         };
         Self::new(refusal, text)
+    }
+
+    /// Returns the error of a link that the broker ended: a size that it names may be that of any message on the link.
+    pub(crate) fn of_link(mut self) -> Self {
+        if self.refusal == Refusal::TooLarge {
+            self.refusal = Refusal::SomeTooLarge;
+        }
+        self
+    }
+
+    /// Returns true if the connection or the link ended, or no answer came in time.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self.refusal, Refusal::Interrupted | Refusal::SomeTooLarge)
     }
 
     /// Returns true if the lock of the message or of its session is lost.
@@ -162,6 +177,10 @@ impl WireError {
                 (Kind::Full, "the quota of the entity is exceeded: make room in it, or raise its quota")
             }
             Refusal::TooLarge => (Kind::TooLarge, "the message is larger than the entity allows"),
+            Refusal::SomeTooLarge => (
+                Kind::Unreachable,
+                "the broker ended a link because of a message that is too large, perhaps another one: try again",
+            ),
             Refusal::NoTransactions => {
                 (Kind::Unsupported, "the namespace has no transactions: set `Transactions::Off`")
             }

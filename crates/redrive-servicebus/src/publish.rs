@@ -10,7 +10,6 @@ use redrive_core::{Message, Outgoing as ToPublish, Publish, TransportError, Tran
 use crate::connection::ReconnectingConnection;
 use crate::convert::later::enqueue_time;
 use crate::convert::{self, Outgoing};
-use crate::error::Refusal;
 
 /// The most messages that one call of `publish` sends at the same time.
 const MAX_CONCURRENT_SENDS: usize = 64;
@@ -38,15 +37,15 @@ impl EntityPublisher {
         let tried = || format!("sending to `{}`", self.target);
         let wire = self.connection.connection().await.map_err(|error| error.into_error(&tried()))?;
         let outgoing = convert::outgoing(message, Outgoing { enqueue_at, ..Outgoing::default() });
-        wire.send(&self.target, outgoing).await.map_err(|error| match error.refusal {
-            Refusal::Interrupted => {
-                let message = format!(
-                    "{} had no answer ({error}): the message may be stored; send it again with the same id",
-                    tried()
-                );
-                TransportError::new(TransportErrorKind::Unreachable, message)
+        wire.send(&self.target, outgoing).await.map_err(|error| {
+            if !error.is_interruption() {
+                return error.into_error(&tried());
             }
-            _ => error.into_error(&tried()),
+            let message = format!(
+                "{} had no answer ({error}): the message may be stored; send it again with the same id",
+                tried()
+            );
+            TransportError::new(TransportErrorKind::Unreachable, message)
         })
     }
 }

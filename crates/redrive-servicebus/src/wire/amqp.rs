@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use fe2o3_amqp::transaction::{Transaction, TransactionDischarge as _};
 use fe2o3_amqp::{Sendable, Sender};
+use fe2o3_amqp_types::messaging::{Body, Outcome};
 use redrive_core::fail_point::{FailPoint, fail_point};
+use serde_amqp::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -14,7 +16,7 @@ use uuid::Uuid;
 use super::connection::{AmqpConnection, CloseMode, of_coordinator};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
-use super::waits::{OPEN_WAIT, no_answer};
+use super::waits::{CLOSE_WAIT, OPEN_WAIT, no_answer};
 use super::{
     Accepted, ReplaceOp, SessionRef, SettleAs, Wire, WireReceiver, management, read_error, sending, session,
 };
@@ -50,11 +52,7 @@ impl Wire for Amqp {
         for last in [false, true] {
             let node = self.connection.management(entity).await?;
             match management::settle(&node, locks, how, None).await {
-                Err(error)
-                    if !last
-                        && error.refusal == Refusal::Interrupted
-                        && !node.is_live()
-                        && self.is_live() => {}
+                Err(error) if !last && error.is_interruption() && !node.is_live() && self.is_live() => {}
                 settled => return settled,
             }
         }
@@ -62,21 +60,22 @@ impl Wire for Amqp {
     }
 
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
-        let sender = self.connection.sender(target).await?;
         let sendable = Sendable::builder().message(message).build();
-        let handed_over = sending::send(&mut *sender.lock().await, &sendable).await;
-        fail_point(FailPoint::CopyHandedOver);
-        let stored = match handed_over {
-            Ok(stored) => self.connection.await_reply(async { stored.await.map_err(read_error::send) }).await,
-            Err(error) => Err(error),
-        };
-        match stored {
-            Ok(outcome) => read_error::outcome(outcome),
+        let shared = self.connection.sender(target).await?;
+        let outcome = match self.connection.send(SendingLink::shared(&shared), &sendable).await {
             Err(error) => {
                 self.connection.forget_sender(target).await;
-                Err(error)
+                if error.refusal != Refusal::SomeTooLarge {
+                    return Err(error);
+                }
+                let alone = Mutex::new(self.connection.attach_sender(target).await?);
+                let outcome = self.connection.send(SendingLink::alone(&alone), &sendable).await;
+                close(alone).await;
+                outcome?
             }
-        }
+            Ok(outcome) => outcome,
+        };
+        read_error::outcome(outcome)
     }
 
     async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError> {
@@ -138,9 +137,58 @@ impl Wire for Amqp {
     }
 }
 
+/// A link for sending messages.
+#[derive(Clone, Copy)]
+struct SendingLink<'a> {
+    sender: &'a Mutex<Sender>,
+    /// True if no other message is sent on it.
+    alone: bool,
+}
+
+impl<'a> SendingLink<'a> {
+    fn shared(sender: &'a Mutex<Sender>) -> Self {
+        Self { sender, alone: false }
+    }
+
+    fn alone(sender: &'a Mutex<Sender>) -> Self {
+        Self { sender, alone: true }
+    }
+
+    /// Returns the error of this link: a size that the broker named is that of the only message.
+    fn read(self, mut error: WireError) -> WireError {
+        if self.alone && error.refusal == Refusal::SomeTooLarge {
+            error.refusal = Refusal::TooLarge;
+        }
+        error
+    }
+}
+
 impl AmqpConnection {
+    async fn send(
+        &self,
+        link: SendingLink<'_>,
+        message: &Sendable<Body<Value>>,
+    ) -> Result<Outcome, WireError> {
+        let handed_over = sending::send(&mut *link.sender.lock().await, message).await;
+        fail_point(FailPoint::CopyHandedOver);
+        let stored = handed_over.map_err(|error| link.read(error))?;
+        let stored = self.await_reply(async { stored.await.map_err(read_error::send) }).await;
+        stored.map_err(|error| link.read(error))
+    }
+
     async fn replace_or_explain(&self, ops: &[ReplaceOp]) -> Result<(), WireError> {
-        match (self.replace(ops).await, ops) {
+        let Some(ReplaceOp { target, .. }) = ops.first() else { return Ok(()) };
+        let shared = self.sender(target).await?;
+        let mut replaced = self.replace(SendingLink::shared(&shared), ops).await;
+        if replaced.as_ref().is_err_and(WireError::is_interruption) {
+            self.forget_sender(target).await;
+        }
+        if ops.len() == 1 && replaced.as_ref().is_err_and(|error| error.refusal == Refusal::SomeTooLarge) {
+            let alone = Mutex::new(self.attach_sender(target).await?);
+            replaced = self.replace(SendingLink::alone(&alone), ops).await;
+            close(alone).await;
+        }
+        match (replaced, ops) {
             (Err(error), [op]) if error.refusal == Refusal::Unexplained => Err(self.explain(error, op).await),
             (replaced, _) => replaced,
         }
@@ -165,14 +213,13 @@ impl AmqpConnection {
             scheduled
         };
         match scheduled.await {
-            Err(error) if error.refusal != Refusal::Interrupted => error,
+            Err(error) if !error.is_interruption() => error,
             _ => unexplained,
         }
     }
 
-    async fn replace(&self, ops: &[ReplaceOp]) -> Result<(), WireError> {
-        let Some(ReplaceOp { target, entity, .. }) = ops.first() else { return Ok(()) };
-        let sender = self.sender(target).await?;
+    async fn replace(&self, link: SendingLink<'_>, ops: &[ReplaceOp]) -> Result<(), WireError> {
+        let Some(ReplaceOp { entity, .. }) = ops.first() else { return Ok(()) };
         let node = self.management(entity).await?;
         let controller = self.controller().await?;
         let declared = async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
@@ -185,7 +232,7 @@ impl AmqpConnection {
         };
         // Without this, dropping the transaction would block this thread to roll back. The broker rolls back after two minutes.
         transaction.set_rollback_on_drop_trials(0);
-        match self.post_and_settle(&sender, &node, &transaction, ops).await {
+        match self.post_and_settle(link, &node, &transaction, ops).await {
             Ok(()) => {
                 let committed = async { transaction.commit().await.map_err(read_error::control) };
                 let committed = self.await_reply(committed).await;
@@ -202,9 +249,6 @@ impl AmqpConnection {
                 if self.await_reply(rolled_back).await.is_err() {
                     self.controller.lock().await.take();
                 }
-                if error.refusal == Refusal::Interrupted {
-                    self.forget_sender(target).await;
-                }
                 Err(error)
             }
         }
@@ -212,17 +256,21 @@ impl AmqpConnection {
 
     async fn post_and_settle(
         &self,
-        sender: &Mutex<Sender>,
+        link: SendingLink<'_>,
         node: &Requests,
         transaction: &Transaction<'_>,
         ops: &[ReplaceOp],
     ) -> Result<(), WireError> {
         let mut stored = Vec::with_capacity(ops.len());
         {
-            let mut sender = sender.lock().await;
+            let mut sender = link.sender.lock().await;
             for op in ops {
                 let sendable = Sendable::builder().message(op.message.clone()).build();
-                stored.push(sending::post(transaction, &mut sender, &sendable).await?);
+                stored.push(
+                    sending::post(transaction, &mut sender, &sendable)
+                        .await
+                        .map_err(|error| link.read(error))?,
+                );
             }
         }
         fail_point(FailPoint::CopyHandedOver);
@@ -232,10 +280,18 @@ impl AmqpConnection {
         let complete = SettleAs::complete().within(session);
         management::settle(node, &locks, &complete, Some(transaction)).await?;
         for stored in stored {
-            let stored = self.await_reply(async { stored.await.map_err(read_error::post) }).await?;
-            read_error::outcome(stored)?;
+            let stored = self.await_reply(async { stored.await.map_err(read_error::post) }).await;
+            read_error::outcome(stored.map_err(|error| link.read(error))?)?;
         }
         fail_point(FailPoint::CopyConfirmed);
         Ok(())
+    }
+}
+
+async fn close(sender: Mutex<Sender>) {
+    let mut sender = sender.into_inner();
+    // The client library would answer a second time to a detach of the broker: perhaps with the handle of another link by then.
+    if !sending::is_detached(&mut sender) {
+        let _ = timeout(CLOSE_WAIT, sender.close()).await;
     }
 }

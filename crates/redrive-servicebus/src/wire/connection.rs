@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{self, Arc, PoisonError};
-use std::time::Duration;
 
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::link::SenderAttachError;
@@ -21,7 +20,7 @@ use super::probe::{self, PROBE_EVERY};
 use super::requests::Requests;
 use super::stream::CountingStream;
 use super::tokens::Tokens;
-use super::waits::{OPEN_WAIT, REPLY_WAIT, no_answer};
+use super::waits::{CLOSE_WAIT, OPEN_WAIT, REPLY_WAIT, no_answer};
 use super::{read_error, sending, session, stream};
 use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
@@ -163,6 +162,13 @@ impl AmqpConnection {
         if let Some(sender) = link.as_ref().filter(|sender| !is_detached(sender)) {
             return Ok(Arc::clone(sender));
         }
+        let sender = self.attach_sender(target).await?;
+        Ok(Arc::clone(link.insert(Arc::new(Mutex::new(sender)))))
+    }
+
+    /// Attaches a link for sending to an entity. Close it: the client library ends the session if a frame arrives for a link that
+    /// was dropped.
+    pub(super) async fn attach_sender(&self, target: &str) -> Result<Sender, WireError> {
         self.tokens.authorize(target).await?;
         let builder = Sender::builder()
             .name(self.link_name("sender"))
@@ -175,12 +181,11 @@ impl AmqpConnection {
         if attached.is_err() {
             self.tokens.forget(target).await;
         }
-        let sender = match attached {
-            Ok(sender) => sender,
-            Err(SenderAttachError::IllegalState) => return Err(self.refusal_of_sender(target).await),
-            Err(error) => return Err(read_error::attach_sender(error)),
-        };
-        Ok(Arc::clone(link.insert(Arc::new(Mutex::new(sender)))))
+        match attached {
+            Ok(sender) => Ok(sender),
+            Err(SenderAttachError::IllegalState) => Err(self.refusal_of_sender(target).await),
+            Err(error) => Err(read_error::attach_sender(error)),
+        }
     }
 
     /// Finds out why a link for sending was refused: the client library loses the reason, but reports it for a link for
@@ -289,7 +294,7 @@ async fn hold(
     };
     ended.send_replace(true);
     if let Some(CloseMode::Graceful) = how {
-        let _ = timeout(Duration::from_secs(5), connection.close()).await;
+        let _ = timeout(CLOSE_WAIT, connection.close()).await;
     }
 }
 

@@ -11,17 +11,22 @@ use serde_amqp::Value;
 
 use crate::error::{Refusal, WireError};
 
-/// Converts an error with which the broker detached, closed or rejected.
-pub(crate) fn broker(error: &Error) -> WireError {
+/// Converts an error with which the broker answered.
+fn broker(error: &Error) -> WireError {
     let condition = condition(&error.condition);
     let description = error.description.as_deref().unwrap_or_default();
     WireError::from_condition(&condition, None, format!("{condition}: {description}"))
 }
 
+/// Converts an error with which the broker ended or refused a link.
+fn link(error: &Error) -> WireError {
+    broker(error).of_link()
+}
+
 pub(crate) fn detach(error: DetachError) -> WireError {
     match error {
         DetachError::RemoteDetachedWithError(error) | DetachError::RemoteClosedWithError(error) => {
-            broker(&error)
+            link(&error)
         }
         other => WireError::interrupted(other.to_string()),
     }
@@ -30,7 +35,7 @@ pub(crate) fn detach(error: DetachError) -> WireError {
 pub(crate) fn state(error: LinkStateError) -> WireError {
     match error {
         LinkStateError::RemoteDetachedWithError(error) | LinkStateError::RemoteClosedWithError(error) => {
-            broker(&error)
+            link(&error)
         }
         other => WireError::interrupted(other.to_string()),
     }
@@ -43,7 +48,7 @@ pub(crate) fn illegal_state(error: &IllegalLinkStateError) -> WireError {
 /// `in_session`: the link was to be for a session.
 pub(crate) fn attach_receiver(error: ReceiverAttachError, in_session: bool) -> WireError {
     match error {
-        ReceiverAttachError::RemoteClosedWithError(error) => broker(&error).of_receiving(in_session),
+        ReceiverAttachError::RemoteClosedWithError(error) => link(&error).of_receiving(in_session),
         ReceiverAttachError::IncomingSourceIsNone => {
             WireError::new(Refusal::NotFound, "there is no such entity")
         }
@@ -53,7 +58,7 @@ pub(crate) fn attach_receiver(error: ReceiverAttachError, in_session: bool) -> W
 
 pub(crate) fn attach_sender(error: SenderAttachError) -> WireError {
     match error {
-        SenderAttachError::RemoteClosedWithError(error) => broker(&error),
+        SenderAttachError::RemoteClosedWithError(error) => link(&error),
         SenderAttachError::IncomingTargetIsNone => {
             WireError::new(Refusal::NotFound, "there is no such entity")
         }

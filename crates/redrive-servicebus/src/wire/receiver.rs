@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use fe2o3_amqp::Receiver;
@@ -16,6 +15,7 @@ use futures::FutureExt as _;
 use serde_amqp::Value;
 use uuid::Uuid;
 
+use super::waits::CLOSE_WAIT;
 use super::{Arrived, Handle, Tag, WireReceiver, read_error};
 use crate::convert;
 use crate::error::{Refusal, WireError};
@@ -126,7 +126,7 @@ impl WireReceiver for AmqpReceiver {
     async fn close(self: Box<Self>) {
         self.handle.live.store(false, Ordering::Release);
         // If that fails, the link is already gone.
-        let _ = tokio::time::timeout(Duration::from_secs(5), self.receiver.close()).await;
+        let _ = tokio::time::timeout(CLOSE_WAIT, self.receiver.close()).await;
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::receiver::AmqpReceiver;
 use super::requests::{Requests, unreadable_reply};
+use super::waits::CLOSE_WAIT;
 use super::{Accepted, Arrived, Handle, SessionRef, WireReceiver, management, read_error};
 use crate::error::{Refusal, WireError};
 
@@ -26,8 +27,6 @@ const RENEW_SESSION_LOCK: &str = "com.microsoft:renew-session-lock";
 /// The ticks of .NET at 1970: it counts from the year 1, in units of 100 ns.
 const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
 const TICKS_PER_MILLISECOND: u64 = 10_000;
-/// The longest time that ending a session may take.
-const END_WAIT: Duration = Duration::from_secs(5);
 
 /// Attaches to the next free session of an entity, or returns `None` if none was free. It uses a separate AMQP session, because
 /// after a refusal the client library breaks other links on the same one. Dropping the future ends the AMQP session and releases
@@ -96,7 +95,7 @@ fn refused(error: ReceiverAttachError) -> WireError {
 
 async fn end(mut session: SessionHandle<()>) {
     // If that fails, the connection is gone, and the session with it.
-    let _ = timeout(END_WAIT, session.end()).await;
+    let _ = timeout(CLOSE_WAIT, session.end()).await;
 }
 
 /// The link of a session, with its separate AMQP session.

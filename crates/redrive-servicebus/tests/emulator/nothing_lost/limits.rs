@@ -7,7 +7,7 @@ use redrive_core::{
     TransportErrorKind,
 };
 use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
-use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
@@ -84,6 +84,41 @@ async fn a_queue_at_its_quota_does_not_stop_its_consumer() -> Result<(), BoxErro
             (published, 0),
             "{transactions:?}: {report:?}"
         );
+    }
+    Ok(())
+}
+
+/// The link of all copies may end over any of them: only a message alone on a new link is judged.
+#[tokio::test]
+async fn a_link_that_ends_over_a_size_condemns_only_a_message_that_was_alone_on_it() -> Result<(), BoxError> {
+    for (transactions, links_ended) in
+        [Transactions::Auto, Transactions::Off].map(|of| [(of, 1), (of, 2)]).concat()
+    {
+        let emulator = emulator(Settings::default()).await?;
+        let options = ServiceBus::options(QUEUE).transactions(transactions);
+        let transport = started(&emulator.connection_string(), options).await?;
+        transport.publish(Message::new("").with_id("a")).await?;
+        let Received { delivery, receipt, .. } = next(&transport).await;
+        let condition = "amqp:link:message-size-exceeded".to_owned();
+        emulator.inject(Fault::new(Step::Send, Effect::Detach { condition }).times(links_ended));
+        let retry = plan(&transport, &delivery, Disposition::Retry(Duration::ZERO, broken()));
+        let settled = transport.settle(receipt, retry).await;
+        if links_ended == 1 {
+            settled.map_err(|refused| refused.error)?;
+            assert_eq!(next(&transport).await.delivery.attempt(), 2, "{transactions:?}");
+        } else {
+            let refused = settled.expect_err("it was alone on its link");
+            assert!(refused.receipt.is_some(), "{transactions:?}: it is still in flight");
+            assert_eq!(
+                refused.error.kind(),
+                TransportErrorKind::TooLarge,
+                "{transactions:?}: {}",
+                refused.error
+            );
+        }
+        assert_eq!(emulator.entity(QUEUE)?.messages().len(), 1, "{transactions:?}");
+        // The session of the links lives on.
+        transport.publish(Message::new("").with_id("b")).await?;
     }
     Ok(())
 }
