@@ -192,7 +192,11 @@ impl WireError {
             Refusal::Interrupted => (Kind::Unreachable, "the connection was interrupted: try again"),
             Refusal::Unexplained | Refusal::Other => (Kind::Other, "see the text of Service Bus"),
         };
-        TransportError::new(kind, format!("{tried} failed ({self}): {next}"))
+        let error = TransportError::new(kind, format!("{tried} failed ({self}): {next}"));
+        match self.refusal {
+            Refusal::SomeTooLarge | Refusal::Unexplained | Refusal::Other => error.unclear(),
+            _ => error,
+        }
     }
 }
 
@@ -294,6 +298,16 @@ mod tests {
                 "{condition} {status:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_link_that_ends_over_a_size_does_not_name_the_message() {
+        let error = WireError::from_condition("amqp:link:message-size-exceeded", None, "too large");
+        assert_eq!(error.refusal, Refusal::TooLarge);
+        let of_link = error.of_link();
+        assert!(of_link.refusal == Refusal::SomeTooLarge && of_link.is_interruption());
+        let error = of_link.into_error("sending to `orders`");
+        assert!(error.kind() == Kind::Unreachable && error.is_unclear(), "{error:?}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::convert::Incoming;
 use crate::entity::Entity;
 use crate::error::WireError;
 use crate::receipt::{InFlightCount, Locked, Receipt};
-use crate::settle::dead_letter::{DeadLetterText, dead_letter};
+use crate::settle::dead_letter::{DeadLetterText, DeadLettered, dead_letter};
 use crate::shared::Shared;
 use crate::wire::{Handle, SessionRef, Tag};
 
@@ -104,7 +104,9 @@ impl ConsumedEntity {
     pub(crate) async fn dead_letter_undecodable(&self, lock: Uuid, why: &str, session: Option<&SessionRef>) {
         warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
         let text = DeadLetterText::new(UNDECODABLE, why);
-        let settled = dead_letter(&self.shared.connection, &self.path, lock, session, text).await;
+        // The size of what cannot be read is not known; the text is short.
+        let message = DeadLettered { entity: &self.path, lock, session, properties_size: 0 };
+        let settled = dead_letter(&self.shared.connection, message, text).await;
         if let Err(error) = settled {
             warn!(entity = %self.path, %error, "a message that cannot be read was not dead-lettered; it is redelivered");
         }

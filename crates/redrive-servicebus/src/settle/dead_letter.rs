@@ -1,5 +1,6 @@
 //! Lets the broker dead-letter a message with a reason, a description and properties. If they do not fit, less is added, at last
-//! nothing: a message that cannot be dead-lettered would be redelivered forever.
+//! nothing: a message that cannot be dead-lettered would be redelivered forever. Only what does not fit is left out: after any other
+//! refusal the whole text is tried again later.
 
 use fe2o3_amqp_types::primitives::SimpleValue;
 use tracing::warn;
@@ -9,6 +10,10 @@ use crate::connection::ReconnectingConnection;
 use crate::convert::{cut, is_mark};
 use crate::error::{Refusal, WireError};
 use crate::wire::{SessionRef, SettleAs, SettleKind};
+
+/// The bytes of properties from which on a refusal without a known reason may mean that they do not fit. Service Bus allows 64 KiB,
+/// together with what is not counted here.
+const MAY_NOT_FIT_BYTES: usize = 60 * 1024;
 
 /// The number of characters that are kept of a description that does not fit.
 const SHORT_DESCRIPTION_CHARS: usize = 256;
@@ -41,6 +46,15 @@ impl DeadLetterText {
         all
     }
 
+    /// Returns the size of what is added to the properties of the message, roughly.
+    fn size(&self) -> usize {
+        let properties = self.properties.iter();
+        let properties = properties
+            .map(|(name, value)| name.len() + serde_amqp::serialized_size(value).unwrap_or(0))
+            .sum::<usize>();
+        self.reason.len() + self.description.len() + properties
+    }
+
     fn settle_as(self, session: Option<&SessionRef>) -> SettleAs {
         let Self { reason, description, properties } = self;
         let kind = SettleKind::DeadLetter { reason, description };
@@ -48,30 +62,44 @@ impl DeadLetterText {
     }
 }
 
+/// The message to dead-letter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeadLettered<'a> {
+    pub(crate) entity: &'a str,
+    pub(crate) lock: Uuid,
+    pub(crate) session: Option<&'a SessionRef>,
+    /// The size of its properties, in bytes.
+    pub(crate) properties_size: usize,
+}
+
 /// Dead-letters a locked message with as much text as fits, and waits for the broker's answer.
 pub(crate) async fn dead_letter(
     connection: &ReconnectingConnection,
-    entity: &str,
-    lock: Uuid,
-    session: Option<&SessionRef>,
+    message: DeadLettered<'_>,
     text: DeadLetterText,
 ) -> Result<(), WireError> {
+    let DeadLettered { entity, lock, session, properties_size } = message;
     let mut refused = None;
     for text in text.shortened() {
+        let size = properties_size.saturating_add(text.size());
         if let Some(error) = &refused {
             warn!(%entity, %error, "a message could not be dead-lettered with its full text; trying with less");
         }
         match connection.connection().await?.settle(entity, &[lock], &text.settle_as(session)).await {
-            Err(error) if may_be_too_long(&error.refusal) => refused = Some(error),
+            Err(error) if may_be_too_long(&error.refusal, size) => refused = Some(error),
             settled => return settled,
         }
     }
     refused.map_or(Ok(()), Err)
 }
 
-/// Returns true if a shorter text may help. Brokers differ in how they refuse a text that does not fit.
-fn may_be_too_long(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::TooLarge | Refusal::NotAllowed | Refusal::Unexplained | Refusal::Other)
+/// Returns true if a shorter text may help: the broker said so, or refused properties of this size for a reason that is not known.
+fn may_be_too_long(refusal: &Refusal, size: usize) -> bool {
+    match refusal {
+        Refusal::TooLarge => true,
+        Refusal::NotAllowed | Refusal::Unexplained | Refusal::Other => size > MAY_NOT_FIT_BYTES,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -111,8 +139,12 @@ mod tests {
     #[test]
     fn what_is_no_matter_of_room_is_not_said_shorter() {
         for refusal in [Refusal::LockLost, Refusal::Interrupted, Refusal::Busy, Refusal::QuotaExceeded] {
-            assert!(!may_be_too_long(&refusal), "{refusal:?}");
+            assert!(!may_be_too_long(&refusal, usize::MAX), "{refusal:?}");
         }
-        assert!(may_be_too_long(&Refusal::TooLarge));
+        for refusal in [Refusal::NotAllowed, Refusal::Unexplained, Refusal::Other] {
+            assert!(!may_be_too_long(&refusal, MAY_NOT_FIT_BYTES), "{refusal:?}: it fits");
+            assert!(may_be_too_long(&refusal, MAY_NOT_FIT_BYTES + 1), "{refusal:?}");
+        }
+        assert!(may_be_too_long(&Refusal::TooLarge, 0));
     }
 }

@@ -16,7 +16,7 @@ use redrive_core::{
 };
 use tracing::debug;
 
-use self::dead_letter::DeadLetterText;
+use self::dead_letter::{DeadLetterText, DeadLettered};
 use self::replacements::ReplaceError;
 use crate::convert::copy_id::copy_id;
 use crate::convert::later::enqueue_time;
@@ -39,7 +39,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
         Settlement::Complete => complete(receipt).await,
         Settlement::Release => release(receipt).await,
         Settlement::NativeDeadLetter => {
-            let description = "dead-lettered unchanged by redrive: its failure history would not fit";
+            let description = "dead-lettered unchanged by redrive: its failure history could not be stored";
             let mut text = DeadLetterText::new(REJECTED, description);
             text.properties.extend(receipt.locked.marked.then(convert::unmarked));
             dead_letter(receipt, text).await
@@ -172,9 +172,14 @@ async fn shelve(receipt: Receipt, shelf: Shelf, copy: &Message) -> Settled {
 
 async fn dead_letter(receipt: Receipt, text: DeadLetterText) -> Settled {
     fail_point(FailPoint::NackHandedOver);
-    let Locked { shared, entity, lock, .. } = &*receipt.locked;
-    let settled =
-        dead_letter::dead_letter(&shared.connection, entity, *lock, receipt.locked.in_session(), text).await;
+    let Locked { shared, entity, lock, delivered, .. } = &*receipt.locked;
+    let message = DeadLettered {
+        entity,
+        lock: *lock,
+        session: receipt.locked.in_session(),
+        properties_size: delivered.encoded_len(),
+    };
+    let settled = dead_letter::dead_letter(&shared.connection, message, text).await;
     fail_point(FailPoint::NackWritten);
     done(receipt, settled).await
 }
@@ -257,8 +262,9 @@ fn not_stored(error: WireError, target: &str) -> TransportError {
         _ if error.is_about_sending() => TransportErrorKind::Full,
         _ => TransportErrorKind::NotStored,
     };
-    let text = error.into_error(&format!("storing a copy in `{target}`")).to_string();
-    TransportError::new(kind, text)
+    let error = error.into_error(&format!("storing a copy in `{target}`"));
+    let not_stored = TransportError::new(kind, error.to_string());
+    if error.is_unclear() { not_stored.unclear() } else { not_stored }
 }
 
 fn lost(receipt: &Receipt) -> TransportError {

@@ -184,6 +184,36 @@ async fn what_fits_no_longer_is_said_shorter() -> Result<(), BoxError> {
     Ok(())
 }
 
+/// What an unwell broker refuses for a moment is written in full later.
+#[tokio::test]
+async fn a_refusal_for_another_reason_costs_no_word_of_the_failure_history() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    for (shelf, condition) in
+        [(Shelf::DeadLetter, "com.microsoft:operation-cancelled"), (Shelf::Parking, "amqp:not-allowed")]
+    {
+        transport.publish(Message::new("").with_id("a")).await?;
+        let Received { delivery, mut receipt, .. } = next(&transport).await;
+        let disposition = match shelf {
+            Shelf::Parking => Disposition::Park(broken()),
+            _ => Disposition::DeadLetter(broken()),
+        };
+        let settlement = plan(&transport, &delivery, disposition);
+        emulator.inject(Fault::new(Step::Request, Effect::refuse(condition)).times(3));
+        for _ in 0..3 {
+            let refused = transport.settle(receipt, settlement.clone()).await.expect_err("it is refused");
+            assert!(refused.error.to_string().contains(condition), "{}", refused.error);
+            receipt = refused.receipt.expect("it is still in flight");
+        }
+        transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
+        let shelved = transport.shelves().browse(shelf, None, 10).await?.entries;
+        assert_eq!(shelved.len(), 1, "{shelf:?}");
+        let history = &shelved[0].history;
+        assert!(history.error.is_some() && history.reason.is_some(), "{shelf:?}: {history:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_delivery_count_that_leaves_no_hand_out_for_the_handler_is_refused() -> Result<(), BoxError> {
     let mut settings = Settings::default();

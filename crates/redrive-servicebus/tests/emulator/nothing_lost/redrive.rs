@@ -149,7 +149,7 @@ async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), B
     rejected.map_err(|refused| refused.error)?;
     let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     let said = shelved[0].broker_description.as_deref().unwrap_or_default();
-    assert!(said.contains("would not fit"), "{said:?}");
+    assert!(said.contains("could not be stored"), "{said:?}");
     assert_eq!(shelved[0].broker_reason.as_deref(), Some("Rejected"));
     assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?, 1);
     let again = next(&transport).await;
