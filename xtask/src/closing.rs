@@ -4,7 +4,7 @@ use crate::step::Step;
 use crate::tally::Counts;
 use crate::test::{Tested, left_out};
 use redrive_brokers::Version;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 /// Number of the slowest tests to name.
@@ -29,7 +29,8 @@ pub(crate) struct Closing {
     /// Lines that tests reported.
     reported: Vec<String>,
     slowest: Vec<String>,
-    /// What a broker logged last that no test provokes: the cause, if all tests on it fail from some moment on.
+    /// The state of the machine, and what a broker logged last that no test provokes: the cause, if all tests on it fail from some
+    /// moment on.
     logged: Vec<String>,
     /// Duration of the tests.
     tested: Option<Duration>,
@@ -60,6 +61,9 @@ impl Closing {
         let line = |(took, name): (f64, &str)| format!("{took:.1} s {name}");
         self.slowest.extend(tally.slowest(SLOWEST).into_iter().map(line));
 
+        if !self.failures.is_empty() {
+            self.logged.push(format!("the machine: {}", machine()));
+        }
         for server in servers.iter().filter(|_| !self.failures.is_empty()) {
             println!("==> what {} logged", server.describe());
             let lines = server.unusual_log_lines();
@@ -105,7 +109,7 @@ impl Closing {
             ("", &self.reported),
             ("slowest: ", &self.slowest),
             ("not run: ", &self.not_run),
-            ("a broker logged: ", &self.logged),
+            ("beside: ", &self.logged),
             ("FAILED: ", &self.failures),
             ("why: ", &self.panics),
         ] {
@@ -120,6 +124,17 @@ impl Closing {
         let skipped = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
         format!("{} passed, {} failed{skipped}", self.counts.passed, self.failures.len())
     }
+}
+
+/// What is left of the machine: brokers fail in strange ways where the disk is full or nothing runs in time.
+fn machine() -> String {
+    let folder = std::env::temp_dir();
+    let disk = Command::new("df").args(["-h", "--output=avail"]).arg(&folder).output();
+    let disk = disk.map(|output| {
+        String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().trim().to_owned()
+    });
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!("{} free in {}, load {}", disk.unwrap_or_default(), folder.display(), load.trim())
 }
 
 fn short(line: &str) -> String {
