@@ -44,7 +44,11 @@ pub(crate) enum Refusal {
     NotImplemented,
     /// The entity does not allow the operation.
     NotAllowed,
-    /// No session was free within the wait.
+    /// Another receiver has the session.
+    SessionTaken,
+    /// Service Bus did not do it in time.
+    Timeout,
+    /// No session was free.
     NoSession,
     /// The connection or link ended, or no answer came in time: the operation may have been carried out or not.
     Interrupted,
@@ -77,7 +81,8 @@ impl WireError {
         let refusal = match condition {
             "com.microsoft:message-lock-lost" => Refusal::LockLost,
             "com.microsoft:session-lock-lost" => Refusal::SessionLockLost,
-            "com.microsoft:session-cannot-be-locked" | "com.microsoft:timeout" => Refusal::NoSession,
+            "com.microsoft:session-cannot-be-locked" => Refusal::SessionTaken,
+            "com.microsoft:timeout" => Refusal::Timeout,
             "com.microsoft:server-busy" => Refusal::Busy,
             "amqp:not-found" => Refusal::NotFound,
             "com.microsoft:entity-disabled" => Refusal::Disabled,
@@ -136,6 +141,14 @@ impl WireError {
         matches!(self.refusal, Refusal::Disabled | Refusal::NoSending)
     }
 
+    /// Converts this into the error of an operation that used no lock, whatever the broker says.
+    pub(crate) fn into_error_without_lock(mut self, tried: &str) -> TransportError {
+        if self.is_lock_lost() {
+            self.refusal = Refusal::Other;
+        }
+        self.into_error(tried)
+    }
+
     /// Converts this into an error of the transport. `tried` names the operation and the entity.
     pub(crate) fn into_error(self, tried: &str) -> TransportError {
         let (kind, next) = match self.refusal {
@@ -188,7 +201,11 @@ impl WireError {
             Refusal::NotAllowed => {
                 (Kind::Topology, "the entity does not allow this operation: check how it is set up")
             }
-            Refusal::NoSession => (Kind::Unreachable, "no session was free"),
+            Refusal::NoSession => {
+                (Kind::Unreachable, "no session was free, and Service Bus did not wait for one: try again")
+            }
+            Refusal::SessionTaken => (Kind::Unreachable, "another receiver has the session: try again"),
+            Refusal::Timeout => (Kind::Unreachable, "Service Bus did not do it in time: try again"),
             Refusal::Interrupted => (Kind::Unreachable, "the connection was interrupted: try again"),
             Refusal::Unexplained | Refusal::Other => (Kind::Other, "see the text of Service Bus"),
         };

@@ -39,7 +39,7 @@ impl EntityPublisher {
         let outgoing = convert::outgoing(message, Outgoing { enqueue_at, ..Outgoing::default() });
         wire.send(&self.target, outgoing).await.map_err(|error| {
             if !error.is_interruption() {
-                return error.into_error(&tried());
+                return error.into_error_without_lock(&tried());
             }
             let message = format!(
                 "{} had no answer ({error}): the message may be stored; send it again with the same id",

@@ -25,7 +25,9 @@ pub(crate) async fn verify_entity(shared: &Shared, path: &str) -> Result<(), Tra
         wire.receiver(path).await?.close().await;
         Ok(())
     };
-    verified.await.map_err(|error: WireError| error.into_error(&format!("attaching to `{path}`")))
+    verified
+        .await
+        .map_err(|error: WireError| error.into_error_without_lock(&format!("attaching to `{path}`")))
 }
 
 /// Verifies that messages can be received from an entity in the way of the options. Disturbs no link of the connection.

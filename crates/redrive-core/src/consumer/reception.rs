@@ -53,6 +53,8 @@ struct State {
 #[derive(Clone)]
 struct Interruption {
     since: Instant,
+    /// Since when nothing has been received: one of several queues may still be received from.
+    nothing_since: Instant,
     /// The last error.
     error: TransportError,
     is_the_end: bool,
@@ -95,11 +97,15 @@ impl Reception {
         self.state.send_modify(|state| {
             let before = state.interruption.take();
             is_another = before.as_ref().is_some_and(|before| before.error.kind() != error.kind());
+            let now = Instant::now();
             state.interruption = Some(Interruption {
-                since: before.map_or_else(Instant::now, |before| before.since),
+                since: before.as_ref().map_or(now, |before| before.since),
+                nothing_since: before.as_ref().map_or(now, |before| before.nothing_since),
                 is_the_end: is_the_end(error.kind(), state.has_received),
                 error: error.clone(),
             });
+            // Under the lock: otherwise this could overtake the end of the interruption.
+            self.receives.store(false, Ordering::Release);
         });
         let queue = &*self.queue;
         if note(&self.health, &Change::Interrupted(error.to_string())) {
@@ -117,9 +123,9 @@ impl Reception {
             let changes = !state.has_received || state.interruption.is_some() || state.retry.is_some();
             since = state.interruption.take().map(|interruption| interruption.since);
             (state.has_received, state.retry) = (true, None);
+            self.receives.store(true, Ordering::Release);
             changes
         });
-        self.receives.store(true, Ordering::Release);
         if note(&self.health, &Change::Recovered) {
             let after = since.map_or(Duration::ZERO, |since| since.elapsed());
             let queue = &*self.queue;
@@ -127,6 +133,18 @@ impl Reception {
             *self.span() = None;
             self.observers.tell(&Event::Recovered { queue, after });
         }
+    }
+
+    /// Records a delivery. If the transport returned an error before, it can receive again; one that signalled an error signals the end
+    /// of that too, but can receive something meanwhile.
+    fn delivered(&self) {
+        if self.state.borrow().retry.is_some() {
+            return self.received();
+        }
+        self.state.send_if_modified(|state| {
+            let interruption = state.interruption.as_mut();
+            interruption.map(|interruption| interruption.nothing_since = Instant::now()).is_some()
+        });
     }
 
     /// Resolves with the error that ends the consumer. The time without being able to receive counts from `from` at the earliest.
@@ -140,8 +158,8 @@ impl Reception {
                 return ConsumerError::Transport { queue: self.queue.clone(), error: error.clone() };
             }
             let deadline = interruption.as_ref().zip(self.give_up_after);
-            let deadline =
-                deadline.and_then(|(interruption, wait)| interruption.since.max(from).checked_add(wait));
+            let deadline = deadline
+                .and_then(|(interruption, wait)| interruption.nothing_since.max(from).checked_add(wait));
             let change = async {
                 if changes.changed().await.is_err() {
                     // `self` owns the sender.
@@ -184,7 +202,7 @@ impl Reception {
                 Ok(0) => return Ok(()),
                 Ok(_) => {
                     if !self.receives.load(Ordering::Acquire) {
-                        self.received();
+                        self.delivered();
                     }
                     return Ok(());
                 }
@@ -227,7 +245,6 @@ impl Reception {
                 Some(Retry { tries, at: Some(Instant::now() + backoff::wait(tries, fastrand::u64(..))) });
             false
         });
-        self.receives.store(false, Ordering::Release);
         self.interrupted(&error);
         Ok(())
     }
@@ -298,6 +315,23 @@ mod tests {
         assert_eq!(interrupted.elapsed(), Duration::from_secs(90), "it was paused for the first 30 s");
         assert!(matches!(over, ConsumerError::GaveUp { after, .. } if after == Duration::from_secs(60)));
         assert!(over.to_string().contains("the entity is disabled"), "{over}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_does_not_give_up_while_something_is_received() {
+        let reception = reception(Some(Duration::from_secs(60)));
+        let began = Instant::now();
+        reception.changed(Ok(()));
+        reception.changed(Err(error(TransportErrorKind::Topology)));
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_secs(50)).await;
+            reception.delivered();
+            reception.changed(Err(error(TransportErrorKind::Topology)));
+            assert!(reception.over(began).now_or_never().is_none());
+        }
+        let last = Instant::now();
+        reception.over(began).await;
+        assert_eq!(last.elapsed(), Duration::from_secs(60));
     }
 
     #[tokio::test(start_paused = true)]

@@ -95,8 +95,8 @@ impl ConsumedEntity {
             // It may have expired, or the key may have changed.
             wire.forget_token(&self.path).await;
         }
-        let error = error.into_error(&format!("receiving from `{}`", self.path));
-        self.shared.locks.signal_connection(&self.path, Err(error));
+        let error = error.into_error_without_lock(&format!("receiving from `{}`", self.path));
+        self.shared.locks.signal_refusal(&self.path, error);
     }
 
     /// Dead-letters a message that cannot be read: no handler can process it, and it would be redelivered up to

@@ -136,7 +136,7 @@ impl Intake {
         }
         receiver.allow(limit).await?;
         info!(entity = %self.consumed.path, limit, "attached");
-        self.consumed.shared.locks.signal_connection(&self.consumed.path, Ok(()));
+        let _receiving = self.consumed.shared.locks.receiving(&self.consumed.path);
         // Credit is granted again when more than this many deliveries are settled, not for each one.
         let credit_threshold = limit / 8;
         let mut taken: u32 = 0;

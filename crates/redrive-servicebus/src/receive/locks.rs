@@ -1,6 +1,6 @@
 //! Renews the locks of deliveries in flight until they are settled.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
+use super::reachable::Reachable;
 use crate::connection::ReconnectingConnection;
 use crate::convert::later::later;
 use crate::entity::ASSUMED_LOCK_DURATION;
@@ -34,10 +35,22 @@ pub(crate) struct Locks {
     changed: Notify,
     /// True if a delivery was lost since a link was attached: its message may come only with the next link.
     has_lost: AtomicBool,
-    /// Why entities cannot be received from.
-    refused: Mutex<BTreeMap<Arc<str>, TransportError>>,
+    reachable: Mutex<Reachable>,
     /// The consumer, once the transport is open.
     signals: OnceLock<Signals>,
+}
+
+/// A link that receives. Dropping it records that it ended.
+#[derive(Debug)]
+pub(crate) struct ReceivingLink {
+    locks: Arc<Locks>,
+    entity: Arc<str>,
+}
+
+impl Drop for ReceivingLink {
+    fn drop(&mut self) {
+        self.locks.reachable().ended(&self.entity);
+    }
 }
 
 /// A lock, and the handle to give its message back.
@@ -96,17 +109,29 @@ impl Locks {
         let _ = self.signals.set(signals);
     }
 
-    /// Signals that an entity can be received from, or the error. The transport is connected when all of its entities are. Of the
-    /// intakes of one entity, the last signal counts: each one retries until it succeeds.
-    pub(crate) fn signal_connection(&self, entity: &Arc<str>, connection: Result<(), TransportError>) {
-        let Some(signals) = self.signals.get() else { return };
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        match connection {
-            Ok(()) => drop(refused.remove(entity)),
-            Err(error) => drop(refused.insert(Arc::clone(entity), error)),
-        }
+    /// Signals that a link to an entity receives, until the returned value is dropped. The transport is connected when all of its
+    /// entities can be received from.
+    pub(crate) fn receiving(self: &Arc<Self>, entity: &Arc<str>) -> ReceivingLink {
+        self.signal_connection(|reachable| reachable.began(entity));
+        ReceivingLink { locks: Arc::clone(self), entity: Arc::clone(entity) }
+    }
+
+    /// Signals that a link to an entity was refused, or ended with an error.
+    pub(crate) fn signal_refusal(&self, entity: &Arc<str>, error: TransportError) {
+        self.signal_connection(|reachable| reachable.refused(entity, error));
+    }
+
+    fn signal_connection(&self, change: impl FnOnce(&mut Reachable)) {
+        let mut reachable = self.reachable();
+        change(&mut reachable);
         // Sent under the lock: otherwise the signals of two intakes could overtake each other.
-        signals.send_connection(refused.values().next().cloned().map_or(Ok(()), Err));
+        if let Some(signals) = self.signals.get() {
+            signals.send_connection(reachable.connection());
+        }
+    }
+
+    fn reachable(&self) -> MutexGuard<'_, Reachable> {
+        self.reachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Signals that deliveries in flight were lost and are redelivered. They have numbers of the broker, so the signal need not

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::arrival::{ArrivalContext, ConsumedEntity, Counts};
 use super::inbox::{Inbox, Source};
+use super::locks::ReceivingLink;
 use super::session::{FollowUp, HeldSession, Session, remaining_wait};
 use crate::connection::LONGEST_BACKOFF;
 use crate::convert::later::later;
@@ -52,6 +53,27 @@ enum Phase {
     Resting(Instant),
 }
 
+/// An accepted session, before it is held.
+struct Taken {
+    wire: Arc<dyn Wire>,
+    accepted: Accepted,
+    turn: OwnedSemaphorePermit,
+    receiving: ReceivingLink,
+}
+
+/// The error of a session that was held, or could not be accepted.
+struct TakeError {
+    error: WireError,
+    /// True if messages of the session arrived.
+    took_messages: bool,
+}
+
+impl From<WireError> for TakeError {
+    fn from(error: WireError) -> Self {
+        Self { error, took_messages: false }
+    }
+}
+
 impl SessionIntake {
     /// Creates the intakes of one entity.
     pub(crate) fn all(consumed: &ConsumedEntity, inbox: &Inbox, sessions: Sessions) -> Vec<Self> {
@@ -74,16 +96,14 @@ impl SessionIntake {
             let taken = if self.number >= limit { None } else { Some(self.take(limit).await) };
             let again = match taken {
                 Some(Ok(())) => continue,
-                Some(Err(error)) if error.is_lock_lost() => {
+                Some(Err(TakeError { error, took_messages: true })) if error.is_lock_lost() => {
                     info!(entity = %self.consumed.path, %error, "a session was lost; accepting another");
                     continue;
                 }
-                Some(Err(error)) => {
+                Some(Err(TakeError { error, .. })) => {
                     warn!(entity = %self.consumed.path, %error, "a session was interrupted, or none accepted; trying again");
-                    if error.refusal != Refusal::NoSession {
-                        self.is_verified = false;
-                        self.consumed.refused(error).await;
-                    }
+                    self.is_verified = false;
+                    self.consumed.refused(error).await;
                     true
                 }
                 None => false,
@@ -101,60 +121,59 @@ impl SessionIntake {
     }
 
     /// Accepts a session and holds it for as long as it has messages.
-    async fn take(&mut self, limit: u32) -> Result<(), WireError> {
-        let requested_at = Instant::now();
+    async fn take(&mut self, limit: u32) -> Result<(), TakeError> {
         let mut wishes = self.source.wishes();
-        let (connection, path) =
-            (Arc::clone(&self.consumed.shared.connection), Arc::clone(&self.consumed.path));
-        let (accepting, wait) = (Arc::clone(&self.accepting), self.sessions.wait);
-        let is_verified = self.is_verified;
-        let shared = Arc::clone(&self.consumed.shared);
-        let accepted = async move {
-            let Ok(turn) = accepting.acquire_owned().await else { return Ok(None) };
-            let wire = connection.connection().await?;
-            if !is_verified {
-                topology::fits(&*wire, &path, true).await?;
-            }
-            let mut accepting = wire.accept(&path, wait);
-            let accepted = tokio::select! {
-                accepted = &mut accepting => accepted?,
-                // Not refused: there is no session yet, and there may be none for long.
-                () = sleep(REFUSED_WITHIN) => {
-                    shared.locks.signal_connection(&path, Ok(()));
-                    (&mut accepting).await?
-                }
-            };
-            drop(accepting);
-            Ok(accepted.map(|accepted| (turn, wire, accepted)))
-        };
         let accepted = tokio::select! {
             biased;
             () = wishes.other_than(limit) => return Ok(()),
-            accepted = accepted => accepted,
+            accepted = self.accept_next() => accepted?,
         };
-        let accepted = accepted?;
         self.is_verified = true;
-        self.consumed.shared.locks.signal_connection(&self.consumed.path, Ok(()));
         match accepted {
-            Some((turn, wire, accepted)) => {
-                self.backoff.reset();
-                self.hold(wire, accepted, turn).await
-            }
-            // No session is free. The broker should have waited before it answered that.
-            None if requested_at.elapsed() < wait / 2 => Err(WireError::new(
-                Refusal::NoSession,
-                "no session was free, and the broker did not wait for one",
-            )),
+            Some(accepted) => self.hold(accepted).await,
             None => Ok(()),
         }
     }
 
-    async fn hold(
-        &mut self,
-        wire: Arc<dyn Wire>,
-        accepted: Accepted,
-        turn: OwnedSemaphorePermit,
-    ) -> Result<(), WireError> {
+    /// Accepts the next session, or returns `None` if none became free in time.
+    async fn accept_next(&self) -> Result<Option<Taken>, WireError> {
+        let ConsumedEntity { shared, path, .. } = &self.consumed;
+        let Ok(turn) = Arc::clone(&self.accepting).acquire_owned().await else { return Ok(None) };
+        let wire = shared.connection.connection().await?;
+        if !self.is_verified {
+            topology::fits(&*wire, path, true).await?;
+        }
+        let requested_at = Instant::now();
+        let mut receiving = None;
+        let mut accepting = wire.accept(path, self.sessions.wait);
+        let accepted = tokio::select! {
+            accepted = &mut accepting => accepted,
+            // Not refused: there is no session yet, and there may be none for long.
+            () = sleep(REFUSED_WITHIN) => {
+                receiving = Some(shared.locks.receiving(path));
+                (&mut accepting).await
+            }
+        };
+        drop(accepting);
+        match accepted {
+            Ok(accepted) => {
+                let receiving = receiving.unwrap_or_else(|| shared.locks.receiving(path));
+                Ok(Some(Taken { wire, accepted, turn, receiving }))
+            }
+            // If the broker does not wait, that is a refusal.
+            Err(error)
+                if error.refusal == Refusal::NoSession
+                    && requested_at.elapsed() >= self.sessions.wait / 2 =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn hold(&mut self, taken: Taken) -> Result<(), TakeError> {
+        // Until the end of this call: the session is held.
+        let Taken { wire, accepted, turn, receiving: _receiving } = taken;
         // The turn ends with the first message, or with the session: otherwise the next intake would accept the session after
         // this one, and sessions would start out of order.
         let mut turn = Some(turn);
@@ -163,15 +182,20 @@ impl SessionIntake {
         let longest = self.consumed.shared.options.max_lock_renewal;
         let held = HeldSession::begin(reference, &wire, &self.consumed.path, locked_until, longest);
         let served = self.serve(&*wire, &held.session, &mut *receiver, &mut turn).await;
+        let took_messages = turn.is_none();
         if served.is_err() {
             // Before the loss signal: its receiver may look for the interruption at once.
             self.consumed.shared.locks.signal_interruption();
+        }
+        if served.is_ok() || took_messages {
+            // Not when accepting: a session that is always lost at once is not a success.
+            self.backoff.reset();
         }
         debug!(entity = %self.consumed.path, session = %held.session.reference.id, "released a session");
         // Before the link ends: the message in flight is lost with the session.
         drop(held);
         receiver.close().await;
-        served
+        served.map_err(|error| TakeError { error, took_messages })
     }
 
     async fn serve(

@@ -106,7 +106,7 @@ impl Wire for Amqp {
         self.connection.tokens.forget(entity).await;
     }
 
-    async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
+    async fn accept(&self, source: &str, wait: Duration) -> Result<Accepted, WireError> {
         self.connection.tokens.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let accepted = session::accept(amqp, source, self.connection.link_name("session"), wait);

@@ -73,9 +73,9 @@ pub(crate) trait Wire: Debug + Send + Sync {
         let _ = entity;
     }
 
-    /// Accepts the next session that is free and has messages, without credit. Returns `None` if there is none within the wait.
-    /// Dropping the future releases a session that was accepted.
-    async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
+    /// Accepts the next session that is free and has messages, without credit. If there is none within the wait, the error is
+    /// [`Refusal::NoSession`]. Dropping the future releases a session that was accepted.
+    async fn accept(&self, source: &str, wait: Duration) -> Result<Accepted, WireError> {
         let _ = wait;
         Err(WireError::new(
             Refusal::NotAllowed,

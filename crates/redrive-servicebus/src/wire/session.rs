@@ -28,7 +28,7 @@ const RENEW_SESSION_LOCK: &str = "com.microsoft:renew-session-lock";
 const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
 const TICKS_PER_MILLISECOND: u64 = 10_000;
 
-/// Attaches to the next free session of an entity, or returns `None` if none was free. It uses a separate AMQP session, because
+/// Attaches to the next free session of an entity. If none was free, the error is [`Refusal::NoSession`]. It uses a separate AMQP session, because
 /// after a refusal the client library breaks other links on the same one. Dropping the future ends the AMQP session and releases
 /// a session that was accepted.
 pub(super) async fn accept(
@@ -36,7 +36,7 @@ pub(super) async fn accept(
     source: &str,
     link: String,
     wait: Duration,
-) -> Result<Option<Accepted>, WireError> {
+) -> Result<Accepted, WireError> {
     let filter: OrderedMap<Symbol, Value> = [(Symbol::from(FILTER), Value::Null)].into_iter().collect();
     let source = Source::builder().address(source).filter(filter).build();
     let millis = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
@@ -46,7 +46,7 @@ pub(super) async fn accept(
         Ok(attached) => attached,
         Err(error) => {
             end(session).await;
-            return if error.refusal == Refusal::NoSession { Ok(None) } else { Err(error) };
+            return Err(error);
         }
     };
     let Some(id) = found.as_ref().and_then(session_id) else {
@@ -55,7 +55,7 @@ pub(super) async fn accept(
     };
     let locked_until = properties.get(&Symbol::from(LOCKED_UNTIL)).and_then(from_ticks);
     let reference = SessionRef { id: id.into(), link: link.into() };
-    Ok(Some(Accepted { reference, receiver: Box::new(SessionReceiver { receiver, session }), locked_until }))
+    Ok(Accepted { reference, receiver: Box::new(SessionReceiver { receiver, session }), locked_until })
 }
 
 /// Returns true if the entity requires sessions: it then refuses a plain link. It uses a separate AMQP session.
@@ -89,7 +89,13 @@ fn refused(error: ReceiverAttachError) -> WireError {
         ReceiverAttachError::IncomingSourceIsNone => {
             WireError::interrupted("a session was refused without a reason")
         }
-        error => read_error::attach_receiver(error, true),
+        error => {
+            let mut error = read_error::attach_receiver(error, true);
+            if matches!(error.refusal, Refusal::Timeout | Refusal::SessionTaken) {
+                error.refusal = Refusal::NoSession;
+            }
+            error
+        }
     }
 }
 

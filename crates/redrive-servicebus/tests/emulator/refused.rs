@@ -1,5 +1,6 @@
 //! Entities that refuse for a while: disabled, deleted, replaced, closed to this key. A consumer that has run waits for the end of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::{
@@ -8,7 +9,7 @@ use redrive_core::{
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityStatus, Fault, Settings, Step, Topic};
 use redrive_testkit::contract::eventually;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -291,6 +292,7 @@ async fn an_entity_that_is_disabled_holds_up_no_other() -> Result<(), BoxError> 
     let options = || ServiceBus::options(Entity::subscription("topic", "billing")).retry_queue("back");
     let mut running = Running::start(options(), &address).await?;
     emulator.set_status("back", EntityStatus::Disabled)?;
+    running.says("messages of `topic/Subscriptions/billing` are taken").await;
     running.says("`back`").await;
     publish(options(), &address, "meanwhile", false).await?;
     assert_eq!(running.next().await, "meanwhile");
@@ -298,4 +300,100 @@ async fn an_entity_that_is_disabled_holds_up_no_other() -> Result<(), BoxError> 
     emulator.set_status("back", EntityStatus::Active)?;
     running.takes_up(options(), &address, false).await?;
     running.stop().await
+}
+
+/// Each session has a link of its own: what one of them meets says nothing of the others.
+#[tokio::test]
+async fn a_session_that_is_held_shows_that_the_queue_can_be_received_from() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, with_sessions()).start().await?;
+    let options =
+        || ServiceBus::options(QUEUE).sessions(Sessions::concurrent(2).idle(Duration::from_millis(50)));
+    let transport = options().connect(&emulator.connection_string()).await?;
+    // Its link is attached before any attach is refused.
+    let publisher = options().connect(&emulator.connection_string()).await?;
+    let publish = async |id: &str| {
+        let mut message = Message::new("").with_id(id);
+        message.properties_mut().session_id = Some(id.to_owned());
+        publisher.publish(message).await
+    };
+    let (ids, mut handled) = mpsc::unbounded_channel();
+    let (told, mut interrupted) = mpsc::unbounded_channel();
+    let release = Arc::new(Notify::new());
+    let released = Arc::clone(&release);
+    let runner = Consumer::new(transport)
+        .concurrency(2)
+        .observer(move |event: &Event<'_>| {
+            if let Event::Interrupted { error, .. } = event {
+                let _ = told.send(error.to_string());
+            }
+        })
+        .handler(move |delivery: Delivery| {
+            let _ = ids.send(delivery.id().to_owned());
+            let released = Arc::clone(&released);
+            async move {
+                if delivery.id() == "held" {
+                    released.notified().await;
+                }
+            }
+        });
+    let handle = runner.handle();
+    let task = tokio::spawn(runner.run());
+    publish("held").await?;
+    assert_eq!(timeout(TIMEOUT, handled.recv()).await?.as_deref(), Some("held"));
+    let view = emulator.entity(QUEUE)?;
+    eventually("the other place looks for a session", async || view.waiting() == 1).await;
+    // After the next session the other place is refused, and takes another session later.
+    emulator.inject(Fault::new(Step::Attach, Effect::refuse("amqp:internal-error")).on(QUEUE).times(2));
+    for id in ["next", "later"] {
+        publish(id).await?;
+        assert_eq!(timeout(TIMEOUT, handled.recv()).await?.as_deref(), Some(id));
+    }
+    assert!(handle.health().is_ready(), "{}", handle.health());
+    assert_eq!(interrupted.try_recv().ok(), None, "a session was held all the time");
+    // Now no session is held.
+    emulator
+        .inject(Fault::new(Step::Attach, Effect::refuse("amqp:internal-error")).on(QUEUE).times(u32::MAX));
+    emulator.detach(QUEUE);
+    release.notify_one();
+    let said = timeout(TIMEOUT, interrupted.recv()).await?.expect("it runs");
+    assert!(said.contains("receiving from `orders`"), "{said}");
+    emulator.clear_faults();
+    timeout(TIMEOUT, handle.wait_for_health(redrive_core::Health::is_ready)).await?;
+    handle.stop();
+    task.await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_broker_that_refuses_every_session_is_waited_for_and_named() -> Result<(), BoxError> {
+    for condition in [
+        "com.microsoft:session-lock-lost",
+        "com.microsoft:session-cannot-be-locked",
+        "com.microsoft:timeout",
+        "amqp:link:message-size-exceeded",
+    ] {
+        let emulator = Emulator::builder().queue(QUEUE, with_sessions()).start().await?;
+        let address = emulator.connection_string();
+        let idle = Duration::from_millis(50);
+        let options = || ServiceBus::options(QUEUE).sessions(Sessions::concurrent(1).idle(idle));
+        let mut running = Running::start(options(), &address).await?;
+        let publisher = options().connect(&address).await?;
+        let view = emulator.entity(QUEUE)?;
+        for id in ["first", "last"] {
+            eventually("it looks for a session", async || view.waiting() == 1).await;
+            if id == "last" {
+                let refusal = Fault::new(Step::Attach, Effect::refuse(condition));
+                emulator.inject(refusal.on(QUEUE).times(u32::MAX));
+            }
+            let mut message = Message::new("").with_id(id);
+            message.properties_mut().session_id = Some("s".into());
+            publisher.publish(message).await?;
+            assert_eq!(running.next().await, id);
+        }
+        running.says(condition).await;
+        emulator.clear_faults();
+        running.takes_up(options(), &address, true).await?;
+        running.stop().await?;
+    }
+    Ok(())
 }

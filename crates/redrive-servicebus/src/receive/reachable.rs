@@ -1,0 +1,108 @@
+//! Which entities can be received from, by what their links meet. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redrive_core::TransportError;
+
+/// Which entities can be received from.
+#[derive(Debug, Default)]
+pub(super) struct Reachable(BTreeMap<Arc<str>, Reached>);
+
+/// What the links to one entity meet.
+#[derive(Debug, Default)]
+struct Reached {
+    /// The number of links that the broker delivers on, or looks for a session for.
+    links: usize,
+    /// The last refusal while there were no such links.
+    refused: Option<TransportError>,
+}
+
+impl Reachable {
+    /// Records that a link can receive.
+    pub(super) fn began(&mut self, entity: &Arc<str>) {
+        let reached = self.0.entry(Arc::clone(entity)).or_default();
+        reached.links += 1;
+        reached.refused = None;
+    }
+
+    /// Records that such a link ended.
+    pub(super) fn ended(&mut self, entity: &str) {
+        if let Some(reached) = self.0.get_mut(entity) {
+            reached.links = reached.links.saturating_sub(1);
+        }
+    }
+
+    /// Records that another link was refused, or ended with an error. While other links receive, it concerns only that one: sessions
+    /// have a link each.
+    pub(super) fn refused(&mut self, entity: &Arc<str>, error: TransportError) {
+        let reached = self.0.entry(Arc::clone(entity)).or_default();
+        if reached.links == 0 {
+            reached.refused = Some(error);
+        }
+    }
+
+    /// Returns the error of an entity that cannot be received from.
+    pub(super) fn connection(&self) -> Result<(), TransportError> {
+        let Some(error) = self.0.values().find_map(|reached| reached.refused.as_ref()) else { return Ok(()) };
+        let receives = self.0.iter().find(|(_, reached)| reached.links > 0);
+        Err(match receives {
+            Some((entity, _)) => {
+                TransportError::new(error.kind(), format!("{error}; messages of `{entity}` are taken"))
+            }
+            None => error.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::TransportErrorKind;
+
+    use super::*;
+
+    fn error(text: &str) -> TransportError {
+        TransportError::new(TransportErrorKind::Topology, text)
+    }
+
+    fn said(reachable: &Reachable) -> Option<String> {
+        reachable.connection().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_entity_is_refused_when_no_link_to_it_receives() {
+        let (mut reachable, entity) = (Reachable::default(), Arc::from("orders"));
+        assert_eq!(said(&reachable), None);
+        reachable.refused(&entity, error("disabled"));
+        assert_eq!(said(&reachable).as_deref(), Some("disabled"));
+        reachable.refused(&entity, error("gone"));
+        assert_eq!(said(&reachable).as_deref(), Some("gone"), "the last one counts");
+        reachable.began(&entity);
+        assert_eq!(said(&reachable), None);
+    }
+
+    #[test]
+    fn one_link_of_several_that_ends_does_not_stop_the_others() {
+        let (mut reachable, entity) = (Reachable::default(), Arc::from("orders"));
+        reachable.began(&entity);
+        reachable.began(&entity);
+        reachable.ended(&entity);
+        reachable.refused(&entity, error("detached"));
+        assert_eq!(said(&reachable), None, "another session is held");
+        reachable.ended(&entity);
+        assert_eq!(said(&reachable), None, "it was released, and nothing was refused since");
+        reachable.refused(&entity, error("disabled"));
+        assert_eq!(said(&reachable).as_deref(), Some("disabled"));
+    }
+
+    #[test]
+    fn an_entity_that_receives_is_named_beside_one_that_does_not() {
+        let mut reachable = Reachable::default();
+        reachable.began(&Arc::from("topic/Subscriptions/billing"));
+        reachable.refused(&Arc::from("back"), error("disabled"));
+        let expected = "disabled; messages of `topic/Subscriptions/billing` are taken";
+        assert_eq!(said(&reachable).as_deref(), Some(expected));
+        reachable.ended("topic/Subscriptions/billing");
+        assert_eq!(said(&reachable).as_deref(), Some("disabled"));
+    }
+}
