@@ -53,6 +53,11 @@ impl Entity {
     }
 }
 
+/// Returns true if this is the path of a dead-letter queue. The broker ignores case.
+pub(crate) fn is_dead_letter_queue(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case("$DeadLetterQueue"))
+}
+
 impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,5 +108,9 @@ mod tests {
         let subscription = Entity::subscription("t", "s");
         assert_eq!(subscription.dead_letter_path(), "t/Subscriptions/s/$DeadLetterQueue");
         assert_eq!(subscription.transfer_dead_letter_path(), "t/Subscriptions/s/$Transfer/$DeadLetterQueue");
+        for path in [subscription.dead_letter_path(), subscription.transfer_dead_letter_path()] {
+            assert!(is_dead_letter_queue(&path) && is_dead_letter_queue(&path.to_lowercase()), "{path}");
+        }
+        assert!(!is_dead_letter_queue("q") && !is_dead_letter_queue("$DeadLetterQueue/q"));
     }
 }

@@ -18,6 +18,7 @@ use super::names::{
 };
 use super::values::from_property;
 use super::{annotations, body};
+use crate::entity::is_dead_letter_queue;
 
 /// Headers that are never sent as application properties, because AMQP has fields for them. If a foreign property had such a
 /// name, it would control where a copy is stored.
@@ -59,6 +60,16 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// Takes the reason and the description out of the headers if the message was read from a dead-letter queue. Elsewhere they are
+    /// headers like all others: with `ForwardDeadLetteredMessagesTo` a work queue has messages that were dead-lettered before.
+    pub(crate) fn read_from(mut self, path: &str) -> Self {
+        if is_dead_letter_queue(path) {
+            self.dead_letter_reason = take_text(self.message.headers_mut(), REASON);
+            self.dead_letter_description = take_text(self.message.headers_mut(), DESCRIPTION);
+        }
+        self
+    }
+
     /// Returns true if redrive parked it in its dead-letter queue. The mark counts if it names this message's number, or if
     /// redrive dead-lettered the message (older versions wrote no number).
     pub(crate) fn is_parked(&self) -> bool {
@@ -123,8 +134,6 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
         properties.priority = Some(header.priority.0);
     }
     read_annotations(wire.message_annotations, &mut headers, &mut found);
-    found.dead_letter_reason = take_text(&mut headers, REASON);
-    found.dead_letter_description = take_text(&mut headers, DESCRIPTION);
     found.shelf = take_text(&mut headers, SHELF);
     found.shelf_of = take_text(&mut headers, SHELF_OF);
     found.counted = take_text(&mut headers, COUNTED);

@@ -99,7 +99,12 @@ fn what_the_broker_says_is_read_and_is_no_header() {
     properties.insert(REASON.into(), SimpleValue::String("Broken".into()));
     properties.insert(DESCRIPTION.into(), SimpleValue::String("in words".into()));
     properties.insert(SHELF.into(), SimpleValue::String("parking".into()));
-    let found = incoming(wire);
+    let elsewhere = incoming(wire.clone()).read_from("orders");
+    assert_eq!(elsewhere.dead_letter_reason, None, "a header like all others");
+    for (name, value) in [(REASON, "Broken"), (DESCRIPTION, "in words")] {
+        assert_eq!(elsewhere.message.headers().get(name), Some(&value.into()), "{name}");
+    }
+    let found = incoming(wire).read_from("orders/$DeadLetterQueue");
     assert_eq!((found.sequence_number, found.delivery_count), (41, 4));
     assert_eq!(found.locked_until, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(5)));
     assert_eq!(found.dead_letter_reason.as_deref(), Some("Broken"));

@@ -152,7 +152,7 @@ struct LockedMessages {
 async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, TransportError> {
     let peeked = wire.peek(path, from, PEEK_BATCH).await;
     let peeked = peeked.map_err(|error| error.into_error(&format!("peeking messages of `{path}`")))?;
-    let peeked: Vec<_> = peeked.into_iter().map(convert::incoming).collect();
+    let peeked: Vec<_> = peeked.into_iter().map(|wire| convert::incoming(wire).read_from(path)).collect();
     if numbers_ascend(from, peeked.iter().map(|incoming| incoming.sequence_number)) {
         Ok(peeked)
     } else {

@@ -23,6 +23,8 @@ use crate::error::{Refusal, WireError};
 #[derive(Debug)]
 pub(super) struct AmqpReceiver {
     receiver: Receiver,
+    /// The path of the entity that it receives from.
+    source: String,
     handle: Arc<LinkHandle>,
 }
 
@@ -53,7 +55,7 @@ impl AmqpReceiver {
     ) -> Result<(Self, Option<Source>, Fields), ReceiverAttachError> {
         let mut builder = Receiver::builder()
             .name(name)
-            .source(source)
+            .source(source.clone())
             .sender_settle_mode(SenderSettleMode::Unsettled)
             .credit_mode(CreditMode::Manual)
             .verify_incoming_source(false)
@@ -62,7 +64,8 @@ impl AmqpReceiver {
         let receiver = builder.attach(session).await?;
         let (found, properties) = (receiver.source().clone(), receiver.properties(Clone::clone));
         let handle = Arc::new(LinkHandle { disposer: receiver.disposer(), live: AtomicBool::new(true) });
-        Ok((Self { receiver, handle }, found, properties.unwrap_or_default()))
+        let source = source.address.unwrap_or_default();
+        Ok((Self { receiver, source, handle }, found, properties.unwrap_or_default()))
     }
 
     fn arrived(
@@ -75,7 +78,7 @@ impl AmqpReceiver {
                 Ok(Arrived {
                     lock: lock(&info)?,
                     tag: Tag::Link(info),
-                    message: Ok(Box::new(convert::incoming(message))),
+                    message: Ok(Box::new(convert::incoming(message).read_from(&self.source))),
                 })
             }
             // The link continues; only this message cannot be decoded.

@@ -86,7 +86,8 @@ fn what_others_wrote_is_read() {
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let read = incoming(Answer { status: 201, headers, body: "text".into() }, SystemTime::now())
         .expect("it is locked");
-    let (message, reason) = (read.incoming.message, read.incoming.dead_letter_reason);
+    let incoming = read.incoming.read_from("orders/$deadletterqueue");
+    let (message, reason) = (incoming.message, incoming.dead_letter_reason);
     assert_eq!(reason.as_deref(), Some("MaxDeliveryCountExceeded"));
     assert_eq!(message.properties().content_type, None, "it had none");
     assert_eq!(message.properties().expiration, Some(Duration::from_secs(10)));

@@ -104,7 +104,7 @@ impl Inner {
         let sequence_number = read.incoming.sequence_number;
         lock(&self.held).insert(read.lock, RestLock { sequence_number, lasts: read.lasts });
         let tag = Tag::Rest(source.into(), read.lock);
-        Some(Arrived { lock: read.lock, tag, message: Ok(Box::new(read.incoming)) })
+        Some(Arrived { lock: read.lock, tag, message: Ok(Box::new(read.incoming.read_from(source))) })
     }
 
     async fn settle_one(&self, entity: &str, id: Uuid, verb: fn(i64, Uuid) -> Verb) -> Result<(), WireError> {

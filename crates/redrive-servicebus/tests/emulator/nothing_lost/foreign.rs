@@ -1,13 +1,15 @@
 //! Tests of foreign properties with names that redrive uses, by mistake or on purpose: no header of a message selects a
 //! destination or removes data.
 
+use std::time::Duration;
+
 use fe2o3_amqp::sasl_profile::SaslProfile;
 use fe2o3_amqp::{Connection, Sender, Session};
 use fe2o3_amqp_types::messaging::{
     ApplicationProperties, Body, Data, Header, Message as Wire, MessageAnnotations, Priority, Properties,
 };
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
-use redrive_core::{BoxError, Disposition, Selection, Settlement, Shelf, Shelves as _};
+use redrive_core::{BoxError, Disposition, Message, Selection, Settlement, Shelf, Shelves as _};
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value as Amqp;
 use redrive_servicebus_emulator::{Emulator, Settings};
@@ -136,5 +138,36 @@ async fn a_forged_mark_hides_nothing_that_the_broker_dead_letters() -> Result<()
     let dead = emulator.entity(DEAD_LETTERS)?;
     eventually("the broker dead-letters it", async || !dead.messages().is_empty()).await;
     assert_eq!(transport.shelves().count(Shelf::DeadLetter).await?, 1);
+    Ok(())
+}
+
+/// With `ForwardDeadLetteredMessagesTo` a work queue has messages that were dead-lettered before.
+#[tokio::test]
+async fn the_reason_of_an_earlier_dead_lettering_is_shown_to_the_handler_and_survives() -> Result<(), BoxError>
+{
+    let builder = Emulator::builder().queue(QUEUE, Settings::default());
+    let emulator = builder.queue("parked", Settings::default()).start().await?;
+    let options = ServiceBus::options(QUEUE).parking_queue("parked");
+    let transport = started(&emulator.connection_string(), options).await?;
+    let before = [("DeadLetterReason", "CardExpired"), ("DeadLetterErrorDescription", "card 4711 expired")];
+    let message = before
+        .iter()
+        .fold(Message::new("").with_id("a"), |message, (name, value)| message.with_header(*name, *value));
+    transport.publish(message.clone()).await?;
+    for disposition in [Disposition::Retry(Duration::ZERO, broken()), Disposition::Park(broken())] {
+        let delivery = settle_next(&transport, disposition).await?;
+        for (name, value) in before {
+            assert_eq!(delivery.message().headers().get(name), Some(&value.into()), "{name}");
+        }
+    }
+    let parked = &emulator.entity("parked")?.messages()[0].message.application_properties;
+    for (name, value) in before {
+        assert_eq!(parked.get(name).and_then(Amqp::as_text), Some(value), "{name}");
+    }
+    // The broker writes the reason of the next dead-lettering over it.
+    transport.publish(message).await?;
+    settle_next(&transport, Disposition::DeadLetter(broken())).await?;
+    let dead = &emulator.entity(DEAD_LETTERS)?.messages()[0].message.application_properties;
+    assert_eq!(dead.get("DeadLetterReason").and_then(Amqp::as_text), Some("Broken"));
     Ok(())
 }
