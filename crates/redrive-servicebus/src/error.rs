@@ -30,6 +30,8 @@ pub(crate) enum Refusal {
     NoToken,
     /// The server's certificate is for another host, or no trusted authority signed it.
     NotTrusted,
+    /// The other side does not speak TLS.
+    NoTls,
     /// The broker asks the client to wait.
     Busy,
     /// The entity is full.
@@ -184,6 +186,10 @@ impl WireError {
                 Kind::Unreachable,
                 "check the host name; if the system does not have the authority's certificate, pass it to \
                  `Options::ca_certificates`",
+            ),
+            Refusal::NoTls => (
+                Kind::Unreachable,
+                "check the port; for an emulator add `UseDevelopmentEmulator=true` to the connection string",
             ),
             Refusal::Busy => (Kind::Unreachable, "the namespace is busy: try again in ten seconds"),
             Refusal::QuotaExceeded => {

@@ -5,7 +5,7 @@ use std::fmt;
 use redrive_core::{TransportError, TransportErrorKind};
 
 use crate::connection::auth::Credential;
-use crate::error::WireError;
+use crate::error::{Refusal, WireError};
 use crate::options::{ConnectionOptions, TransportType};
 
 /// The environment variable that [`ServiceBus::connect_from_env`](crate::ServiceBus::connect_from_env) reads.
@@ -100,6 +100,12 @@ impl Address {
     pub(crate) fn unreachable(&self, why: &dyn fmt::Display) -> WireError {
         let (host, port) = self.target();
         WireError::interrupted(format!("no connection to {host}:{port}: {why}"))
+    }
+
+    /// Returns the error for a host that does not speak TLS.
+    pub(crate) fn without_tls(&self, why: &dyn fmt::Display) -> WireError {
+        let (host, port) = self.target();
+        WireError::new(Refusal::NoTls, format!("{host}:{port} does not speak TLS: {why}"))
     }
 
     /// Returns the host and port to connect to.
@@ -200,7 +206,9 @@ fn authority(text: &str) -> Result<(String, Option<u16>), &'static str> {
     // An IPv6 address is written in brackets and contains colons.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            let port = port.parse().map_err(|_| "its port is not a number")?;
+            let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+            let refused = if is_number { "its port is beyond 65535" } else { "its port is not a number" };
+            let port = port.parse().map_err(|_| refused)?;
             (host, Some(port))
         }
         _ => (authority, None),

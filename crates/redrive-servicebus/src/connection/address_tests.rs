@@ -124,6 +124,7 @@ fn what_is_missing_is_named_and_no_secret_is_shown() {
         ("SB=\"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hunter2\"", "quote"),
         ("\"Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hunter2", "quote"),
         ("Endpoint=sb:///;SharedAccessKeyName=a;SharedAccessKey=hunter2", "host"),
+        ("Endpoint=sb://h:99999/;SharedAccessKeyName=a;SharedAccessKey=hunter2", "port is beyond 65535"),
         ("Endpoint=sb://h:many/;SharedAccessKeyName=a;SharedAccessKey=hunter2", "port"),
         ("Endpoint=sb://h;SharedAccessKey=hunter2", "SharedAccessKeyName"),
         ("Endpoint=sb://h;SharedAccessKeyName=hunter2", "no `SharedAccessKey`"),

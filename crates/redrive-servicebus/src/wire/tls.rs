@@ -1,5 +1,7 @@
 //! TLS and the trusted certificates.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
@@ -25,9 +27,18 @@ pub(super) async fn connect(address: &Address, tcp: TcpStream) -> Result<TlsStre
                 let text = format!("the certificate of {host}:{port} is not valid: {why}");
                 WireError::new(Refusal::NotTrusted, text)
             }
+            _ if is_no_tls(&error) => address.without_tls(&error),
             _ => address.unreachable(&error),
         }
     })
+}
+
+/// Returns true if the other side answered with something that is not TLS.
+pub(super) fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
+    let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let wrapped = wrapped.map(|wrapped| wrapped as &(dyn Error + 'static));
+    matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_)))
+        || wrapped.into_iter().chain(error.source()).any(is_no_tls)
 }
 
 pub(super) fn config(more_certificates: Option<&str>) -> Result<Arc<ClientConfig>, WireError> {

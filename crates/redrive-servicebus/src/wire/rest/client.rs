@@ -15,6 +15,7 @@ use super::http::REPEATED;
 use crate::connection::address::Address;
 use crate::connection::auth::Token;
 use crate::error::{Refusal, WireError, says};
+use crate::wire::tls::is_no_tls;
 
 /// The longest time that a response may take beyond the wait that was requested.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
@@ -84,6 +85,9 @@ impl Client {
         });
         let (status, headers, body) = match response.await {
             Ok(Ok(answered)) => answered,
+            Ok(Err(error)) if is_no_tls(&error) => {
+                return Err(self.address.without_tls(&with_causes(&error)));
+            }
             Ok(Err(error)) => return Err(WireError::interrupted(with_causes(&error))),
             Err(_) => return Err(WireError::interrupted(format!("no answer within {limit:?}"))),
         };

@@ -4,6 +4,7 @@ use redrive_core::{BoxError, TransportError, TransportErrorKind};
 
 use super::secured::{KEY, QUEUE, Secured, a_message_goes_round, authority, opened};
 use redrive_servicebus::ServiceBus;
+use redrive_servicebus_emulator::{Emulator, Settings};
 
 #[tokio::test]
 async fn messages_go_round_over_tls() -> Result<(), BoxError> {
@@ -37,6 +38,33 @@ async fn certificates_that_are_none_are_refused() -> Result<(), BoxError> {
     let options = ServiceBus::options(QUEUE).ca_certificates("no certificate");
     let error = options.connect(&secured.connection_string()).await.expect_err("that is none");
     assert!(error.to_string().contains("`Options::ca_certificates` cannot be read"), "{error}");
+    Ok(())
+}
+
+/// The commonest omission in the connection string of an emulator.
+#[tokio::test]
+async fn a_server_without_tls_is_said_to_be_one() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
+    let address = emulator.connection_string().replace(";UseDevelopmentEmulator=true", "");
+    let error = ServiceBus::connect(&address, QUEUE).await.expect_err("it has no TLS");
+    assert_eq!(error.kind(), TransportErrorKind::Unreachable);
+    let said = error.to_string();
+    assert!(said.contains("does not speak TLS") && said.contains("UseDevelopmentEmulator=true"), "{said}");
+    Ok(())
+}
+
+#[cfg(feature = "rest")]
+#[tokio::test]
+async fn a_server_without_tls_is_said_to_be_one_by_rest() -> Result<(), BoxError> {
+    let builder = Emulator::builder().queue(QUEUE, Settings::default()).listen_http("127.0.0.1:0");
+    let emulator = builder.start().await?;
+    let address = emulator.http_connection_string().ok_or("no HTTP")?;
+    let options = ServiceBus::options(QUEUE).backend(redrive_servicebus::Backend::Rest);
+    let options = options.dead_letter_queue("dead");
+    let transport = options.connect(&address.replace(";UseDevelopmentEmulator=true", "")).await?;
+    let sent = transport.publish(redrive_core::Message::new("")).await;
+    let said = sent.expect_err("it has no TLS").to_string();
+    assert!(said.contains("does not speak TLS") && said.contains("UseDevelopmentEmulator=true"), "{said}");
     Ok(())
 }
 
