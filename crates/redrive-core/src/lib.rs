@@ -75,7 +75,7 @@ pub use layers::{ServiceBuilderExt, WithPreset};
 pub use message::{Message, Properties};
 pub use needs::Needs;
 pub use operate::{
-    EntryHandle, EntryOutcome, EntryResult, Lease, Leased, Owner, ParseCursorError, ParseHandleError,
+    EntryHandle, EntryOutcome, EntryResult, Holder, Lease, Leased, Owner, ParseCursorError, ParseHandleError,
     REPORT_QUEUE_PREFIX, ReportRequest, Reported, Reports, Selection, ShelfCursor, ShelfPage, ShelfReport,
     Shelved, Shelves, WorkQueue, edited,
 };

@@ -259,6 +259,17 @@ pub(crate) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {
     )
 }
 
+/// Error for an action on a shelf that somebody reads and does not give back.
+pub(crate) fn is_read(queue: &str, shelf: Shelf) -> TransportError {
+    TransportError::new(
+        TransportErrorKind::Locked,
+        format!(
+            "another client of redrive has been reading the {shelf} shelf of `{queue}` for a minute, and what it holds is not seen. Wait until \
+             it has ended, then try again"
+        ),
+    )
+}
+
 /// Error for a shelf whose messages the broker removes if they are looked at too often.
 pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
     let message = format!(

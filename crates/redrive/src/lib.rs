@@ -76,7 +76,7 @@ pub use redrive_core::{
     ConsumersHandle, Count, DeadLetterBackoff, Deadline, Decode, Delivery, Disposition, DuplicateRoute,
     Encode, EntryHandle, EntryOutcome, EntryResult, ErrorClass, ErrorClassifier, Event, Expired, Exponential,
     Extension, Extensions, Failure, FailureHistory, Fibonacci, Fixed, FromDelivery, FromRef, Handler, Header,
-    Headers, Health, InBatches, IntoBatchOutcome, IntoDeadLetterBackoff, IntoOutcome, Jitter, Linear,
+    Headers, Health, Holder, InBatches, IntoBatchOutcome, IntoDeadLetterBackoff, IntoOutcome, Jitter, Linear,
     MAX_ERROR_BYTES, MarkError, Message, Needs, NoRetry, Observer, OptionalFromDelivery, Outcome, Owner,
     Panicked, ParkingLot, ParseCursorError, ParseHandleError, PastFailure, PerConsumer, Permanent, Phase,
     Poison, Properties, Publisher, RateLimit, RateLimited, Reason, Rejected, Report, RetryPlan, RetryPolicy,
@@ -101,7 +101,7 @@ pub use redrive_core::fail_point;
 /// The contract between a consumer and its broker. For who writes a transport, or tests without a consumer.
 pub mod transport {
     pub use redrive_core::{
-        Counting, DEFAULT_HEADER_BUDGET, Delays, Facts, Finding, HeaderLimit, InPlace, Limits,
+        Counting, DEFAULT_HEADER_BUDGET, Delays, Facts, Finding, HeaderLimit, InPlace, Lease, Leased, Limits,
         NativeDeadLetter, Needs, OpenError, Origin, Outgoing, Outline, Planning, Publish, ReceiptOf,
         Received, Receiver, Rest, SettleError, Settlement, Severity, Signal, Signals, Transport,
         TransportError, TransportErrorKind, edited, redriven,

@@ -1,6 +1,7 @@
 //! For operators: inspects the shelves and sends messages back.
 
 mod handle;
+mod holder;
 mod leased;
 mod owner;
 mod report;
@@ -14,6 +15,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
+pub use self::holder::Holder;
 pub use self::leased::{Lease, Leased};
 pub use self::owner::Owner;
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
@@ -76,6 +78,8 @@ pub trait Shelves: Send + Sync {
     /// Passes each entry of the shelf to `each`, in the order of [`browse`](Self::browse), until it answers
     /// [`ControlFlow::Break`]. The entries stay on the shelf. Memory for a page is needed, however large the shelf is.
     ///
+    /// Returns who may have held entries meanwhile, so that they were not passed on. `None`: nobody that the broker tells of.
+    ///
     /// By default it browses the shelf page by page. A transport whose pages read everything before them again implements it in
     /// one pass.
     ///
@@ -86,14 +90,14 @@ pub trait Shelves: Send + Sync {
         &self,
         shelf: Shelf,
         each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
-    ) -> Result<(), TransportError> {
+    ) -> Result<Option<Holder>, TransportError> {
         const PAGE: usize = 250;
         let mut after = None;
         loop {
             let page = self.browse(shelf, after.as_ref(), PAGE).await?;
             after = page.next;
             if page.entries.into_iter().try_for_each(&mut *each).is_break() || after.is_none() {
-                return Ok(());
+                return Ok(None);
             }
         }
     }

@@ -245,7 +245,7 @@ pub async fn export(
     match (failed, scanned) {
         (Some(error), _) => Err(error),
         (None, Err(error)) => Err(ExportError::Shelf { written, error }),
-        (None, Ok(())) => Ok(written),
+        (None, Ok(_)) => Ok(written),
     }
 }
 

@@ -14,7 +14,7 @@ mod trend;
 
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Shelf, Shelved};
+use redrive_core::{Holder, Shelf, Shelved};
 
 pub use self::entries::{Entries, EntriesPage};
 pub use self::options::ViewOptions;
@@ -42,6 +42,7 @@ pub struct ShelfView {
     taken_at: SystemTime,
     entries: Vec<ViewEntry>,
     truncated: bool,
+    holder: Option<Holder>,
 }
 
 /// An entry of a [`ShelfView`].
@@ -75,7 +76,8 @@ impl ShelfView {
     ) -> Self {
         let with_group =
             |entry| ViewEntry { group: Template::of(&entry).id(), time: time_of(&entry, taken_at), entry };
-        Self { shelf, taken_at, entries: entries.into_iter().map(with_group).collect(), truncated }
+        let entries = entries.into_iter().map(with_group).collect();
+        Self { shelf, taken_at, entries, truncated, holder: None }
     }
 
     /// Returns the shelf.
@@ -101,6 +103,12 @@ impl ShelfView {
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
+    }
+
+    /// Returns who may have held entries while the view was taken, so that they are not in it. `None`: nobody that the broker tells of.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        self.holder
     }
 
     /// Returns all entries, in the order of the shelf.

@@ -74,8 +74,8 @@ impl ShelfView {
             entries.push(entry);
             ControlFlow::Continue(())
         };
-        shelves.scan(shelf, &mut each).await?;
-        Ok(Self::new(shelf, now, entries, truncated))
+        let holder = shelves.scan(shelf, &mut each).await?;
+        Ok(Self { holder, ..Self::new(shelf, now, entries, truncated) })
     }
 }
 

@@ -11,6 +11,8 @@
 //! | [`cursor`] | the entries that were shown |
 //! | [`delivery_limit`] | protects messages that the broker removes if they are looked at too often |
 //! | [`lease`] | work in many steps |
+//! | [`turn`] | one scan after the other |
+//! | [`lock`] | a queue that only one client can have |
 //! | [`owners`] | whose an entry is, on a shelf that others share |
 //! | [`reports`] | reports of consumers about redriven messages |
 
@@ -18,27 +20,29 @@ mod cursor;
 mod delivery_limit;
 mod fingerprint;
 mod lease;
+mod lock;
 mod numbers;
 mod open_scans;
 mod owners;
 mod reports;
 mod scan;
+mod turn;
 mod window;
 mod work;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, Leased, Message, Reported, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
-    Shelves, TransportError, WorkQueue,
+    EntryHandle, Holder, Leased, Message, Reported, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport,
+    Shelved, Shelves, TransportError, WorkQueue,
 };
 use tokio::sync::Mutex;
 
-use crate::connection::uninterrupted;
+use crate::connection::{Connection, uninterrupted};
 use crate::convert::Form;
 use crate::error;
 use crate::publish::{Caller, RefusedInTurn};
@@ -53,6 +57,7 @@ use open_scans::OpenScans;
 use owners::Owners;
 use reports::RabbitMqReports;
 use scan::ShelfScan;
+use turn::{LOOK_WAITS, Turn};
 use work::{Action, for_good};
 
 /// Maximum number of messages of a shelf whose oldest entry is looked for.
@@ -62,8 +67,9 @@ const OLDEST_OF: u64 = 10_000;
 /// [`RabbitMq::shelves`](crate::RabbitMq::shelves).
 ///
 /// Messages are read from the head of the queue with a consumer, held until the work is done, and then given back in order. Only
-/// messages that are there when the work begins are touched. Messages that another client holds, because it consumes or browses the
-/// shelf, are not seen, and a handle of one is not found.
+/// messages that are there when the work begins are touched. Looks and actions of redrive on one shelf take turns, by an exclusive queue
+/// `redrive-look.…`. Messages that other clients hold, because they consume the shelf, are not seen, and a handle of one is not found; a
+/// [scan](Shelves::scan) tells that there are such clients.
 ///
 /// RabbitMQ does not number its messages. A [handle](EntryHandle) is a hash of the whole message, so that a message that differs
 /// in anything is another entry. Identical entries are numbered. If a process removes one of them from the shelf, the others keep
@@ -91,12 +97,34 @@ impl RabbitMqShelves {
         Self { shared, taken, reports: None, lease: None, owners, open_scans, read_effects, refused }
     }
 
-    async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
-        let this = self.clone();
-        uninterrupted(async move { this.open_scan(shelf).await }).await
+    /// Begins a look. It waits until no other scan of redrive holds messages of the shelf, but not for ever.
+    async fn begin_look(&self, shelf: Shelf, patience: Duration) -> Result<ShelfScan, TransportError> {
+        let connection = self.connection().await?;
+        let turn = self.turn(&connection, shelf, patience).await?;
+        self.begin_scan(shelf, connection, turn).await
     }
 
-    async fn open_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
+    async fn connection(&self) -> Result<Arc<Connection>, TransportError> {
+        let shared = Arc::clone(&self.shared);
+        uninterrupted(async move { shared.connections.consuming().await }).await
+    }
+
+    async fn begin_scan(
+        &self,
+        shelf: Shelf,
+        connection: Arc<Connection>,
+        turn: Turn,
+    ) -> Result<ShelfScan, TransportError> {
+        let this = self.clone();
+        uninterrupted(async move { this.open_scan(shelf, connection, turn).await }).await
+    }
+
+    async fn open_scan(
+        &self,
+        shelf: Shelf,
+        connection: Arc<Connection>,
+        turn: Turn,
+    ) -> Result<ShelfScan, TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
         let read_effect = self.read_effect(&queue).await?;
         match read_effect {
@@ -105,9 +133,9 @@ impl RabbitMqShelves {
             ReadEffect::Safe | ReadEffect::MovesToTheEnd | ReadEffect::SafeBelow(_) => {}
         }
         let open = self.open_scans.open();
-        let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
+        let channel = DeliveryChannel::immediate(Arc::clone(&connection)).await?;
         let (taken, owners) = (Arc::clone(&self.taken), Arc::clone(&self.owners));
-        Ok(ShelfScan::new(channel, queue, shelf, taken, owners, read_effect, open))
+        Ok(ShelfScan::new(connection, channel, queue, shelf, taken, owners, read_effect, turn, open))
     }
 
     /// Returns what reading does to the messages of a queue; asks the broker once about one that another program named.
@@ -142,13 +170,18 @@ impl Shelves for RabbitMqShelves {
         uninterrupted(counting).await.map(u64::from)
     }
 
-    /// Not known for a shelf of more than 10 000 messages: once all of a quorum queue was looked at, a look at one message has to read
+    /// Not known while another client of redrive reads the shelf, and for a shelf of more than 10 000 messages: once all of a quorum queue was looked at, a look at one message has to read
     /// all of it, to keep the order.
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
         if self.count(shelf).await? > OLDEST_OF {
             return Ok(None);
         }
-        let page = self.browse(shelf, None, 1).await?;
+        let scan = self.begin_look(shelf, Duration::ZERO).await?;
+        if scan.is_partial() {
+            scan.end().await;
+            return Ok(None);
+        }
+        let page = page(scan, shelf, Shown::default(), 1).await?;
         Ok(page.entries.first().and_then(|entry| entry.shelved_at))
     }
 
@@ -163,29 +196,8 @@ impl Shelves for RabbitMqShelves {
         if limit == 0 {
             return ShelfPage::empty(shelf, after);
         }
-        let mut shown = Shown::before(shelf, after)?;
-        let mut scan = self.begin_scan(shelf).await?;
-        let mut page = Vec::new();
-        let mut outcome = Ok(());
-        while page.len() < limit {
-            match scan.next().await {
-                Ok(Some(found)) => {
-                    scan.keep(&found);
-                    if shown.note(found.name) {
-                        page.push(found.shelved);
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
-        }
-        let has_more = scan.has_more();
-        scan.end().await;
-        outcome?;
-        Ok(ShelfPage::new(page, has_more.then(|| shown.cursor(shelf))))
+        let shown = Shown::before(shelf, after)?;
+        page(self.begin_look(shelf, LOOK_WAITS).await?, shelf, shown, limit).await
     }
 
     /// Scans the shelf once. Holds all entries until the end, without their messages.
@@ -193,20 +205,9 @@ impl Shelves for RabbitMqShelves {
         &self,
         shelf: Shelf,
         each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
-    ) -> Result<(), TransportError> {
-        let mut scan = self.begin_scan(shelf).await?;
-        let outcome = loop {
-            match scan.next().await {
-                Ok(Some(found)) => {
-                    scan.keep(&found);
-                    if each(found.shelved).is_break() {
-                        break Ok(());
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
+    ) -> Result<Option<Holder>, TransportError> {
+        let mut scan = self.begin_look(shelf, LOOK_WAITS).await?;
+        let outcome = look_at_all(&mut scan, each).await;
         scan.end().await;
         outcome
     }
@@ -275,4 +276,49 @@ impl Shelves for RabbitMqShelves {
         let shelves = Self { lease: Some(Arc::clone(&lease)), ..self.clone() };
         Ok(Some(Leased::new(shelves, LeaseGuard(lease))))
     }
+}
+
+/// Passes all entries on. Returns who may have held others, before or after.
+async fn look_at_all(
+    scan: &mut ShelfScan,
+    each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
+) -> Result<Option<Holder>, TransportError> {
+    let before = scan.holder().await?;
+    while let Some(found) = scan.next().await? {
+        scan.keep(&found);
+        if each(found.shelved).is_break() {
+            break;
+        }
+    }
+    Ok(before.or(scan.holder().await?))
+}
+
+/// Reads one page, and ends the scan.
+async fn page(
+    mut scan: ShelfScan,
+    shelf: Shelf,
+    mut shown: Shown,
+    limit: usize,
+) -> Result<ShelfPage, TransportError> {
+    let mut page = Vec::new();
+    let mut outcome = Ok(());
+    while page.len() < limit {
+        match scan.next().await {
+            Ok(Some(found)) => {
+                scan.keep(&found);
+                if shown.note(found.name) {
+                    page.push(found.shelved);
+                }
+            }
+            Ok(None) => break,
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        }
+    }
+    let has_more = scan.has_more();
+    scan.end().await;
+    outcome?;
+    Ok(ShelfPage::new(page, has_more.then(|| shown.cursor(shelf))))
 }

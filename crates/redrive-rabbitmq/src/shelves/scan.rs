@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lapin::message::Delivery;
 use lapin::options::BasicQosOptions;
-use redrive_core::{EntryHandle, Shelf, Shelved, TransportError};
+use redrive_core::{EntryHandle, Holder, Shelf, Shelved, TransportError};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
@@ -18,9 +18,10 @@ use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, TakenNumbers};
 use super::open_scans::OpenScan;
 use super::owners::Owners;
+use super::turn::Turn;
 use super::window;
 use crate::broker::{Version, deaths, delivery_count};
-use crate::connection::{joined, while_open};
+use crate::connection::{Connection, joined, while_open};
 use crate::convert;
 use crate::error;
 use crate::receipt::Receipt;
@@ -52,16 +53,20 @@ pub(super) struct Found {
 pub(super) struct ShelfScan(Option<Scan>);
 
 impl ShelfScan {
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the scan")]
     pub(super) fn new(
+        connection: Arc<Connection>,
         channel: Arc<DeliveryChannel>,
         queue: String,
         shelf: Shelf,
         taken: Arc<TakenNumbers>,
         owners: Arc<Owners>,
         read_effect: ReadEffect,
+        turn: Turn,
         open: OpenScan,
     ) -> Self {
         Self(Some(Scan {
+            connection,
             channel,
             queue,
             shelf,
@@ -81,6 +86,7 @@ impl ShelfScan {
             passed: HashSet::new(),
             permit: None,
             began: Instant::now(),
+            turn,
             _open: open,
         }))
     }
@@ -123,6 +129,7 @@ impl Drop for ShelfScan {
 
 /// A scan on its own channel. It returns only messages that are there at the beginning.
 pub(super) struct Scan {
+    connection: Arc<Connection>,
     channel: Arc<DeliveryChannel>,
     queue: String,
     shelf: Shelf,
@@ -152,6 +159,7 @@ pub(super) struct Scan {
     /// Released when everything is back.
     pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) began: Instant,
+    turn: Turn,
     /// Dropped when everything is back.
     _open: OpenScan,
 }
@@ -192,6 +200,35 @@ impl Scan {
     /// Returns how many messages are held.
     pub(super) fn held(&self) -> u64 {
         (self.held.len() + self.ahead.len()) as u64
+    }
+
+    /// Returns who may hold messages that the scan does not see.
+    pub(super) async fn holder(&self) -> Result<Option<Holder>, TransportError> {
+        if let Some(holder) = self.turn.holder() {
+            return Ok(Some(holder));
+        }
+        // The scan's own consumer is cancelled, and no other scan of redrive has the turn.
+        let consumers = topology::queue_state_on(self.channel.channel(), &self.queue).await?.consumers;
+        Ok((consumers > 0).then_some(Holder::Consumers(consumers)))
+    }
+
+    /// Returns true if another scan has the turn.
+    pub(super) fn is_partial(&self) -> bool {
+        self.turn.holder() == Some(Holder::Look)
+    }
+
+    /// Lets others have the turn, and keeps what is held. Nothing more may be fetched before the [next turn](Self::go_on).
+    pub(super) async fn rest(&mut self) {
+        std::mem::take(&mut self.turn).end().await;
+    }
+
+    /// Goes on with a turn, which is on [its connection](Self::connection).
+    pub(super) fn go_on(&mut self, turn: Turn) {
+        self.turn = turn;
+    }
+
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
     }
 
     /// Returns true while its messages can be settled.
@@ -274,6 +311,7 @@ impl Scan {
         self.channel.settle_down().await;
         // When the broker answers, everything is back in its place, and the next scan sees it.
         self.channel.close().await;
+        self.turn.end().await;
     }
 
     /// Gives kept messages back in their order. If that fails, the channel is gone, and the broker takes everything back.

@@ -57,6 +57,12 @@ impl RabbitMqShelves {
         Ok(worked)
     }
 
+    async fn begin_work(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
+        let connection = self.connection().await?;
+        let turn = self.turn_to_act(&connection, shelf).await?;
+        self.begin_scan(shelf, connection, turn).await
+    }
+
     /// Works in one scan; with a lease, in the one that it has open.
     async fn work_in_scans(
         &self,
@@ -67,7 +73,7 @@ impl RabbitMqShelves {
     ) -> Result<(), TransportError> {
         let lease = self.lease.as_ref().filter(|lease| lease.shelf == shelf);
         let (Some(lease), Selection::Handles(handles)) = (lease, which) else {
-            let mut scan = self.begin_scan(shelf).await?;
+            let mut scan = self.begin_work(shelf).await?;
             let stopped = self.work_through(&mut scan, shelf, which, action, worked).await;
             scan.end().await;
             return stopped;
@@ -77,10 +83,19 @@ impl RabbitMqShelves {
             let resumed = lease.resume(&rest).await?;
             let is_whole = resumed.is_none();
             let mut scan = match resumed {
-                Some(scan) => scan,
+                Some(mut scan) => match self.turn_to_act(&scan.connection(), shelf).await {
+                    Ok(turn) => {
+                        scan.go_on(turn);
+                        scan
+                    }
+                    Err(error) => {
+                        lease.give_back(scan).await;
+                        return Err(error);
+                    }
+                },
                 None => {
                     let permit = lease.permit().await;
-                    let mut scan = self.begin_scan(shelf).await?;
+                    let mut scan = self.begin_work(shelf).await?;
                     scan.permit = permit;
                     scan
                 }
@@ -91,6 +106,7 @@ impl RabbitMqShelves {
                 rest.remove(&entry.handle);
             }
             if stopped.is_ok() && (rest.is_empty() || is_whole) {
+                scan.rest().await;
                 lease.keep(scan).await;
                 return Ok(());
             }

@@ -8,11 +8,14 @@ use crate::common::{
 };
 use futures::FutureExt as _;
 use lapin::BasicProperties;
-use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
+use lapin::options::{
+    BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicQosOptions,
+    BasicRecoverOptions, BasicRejectOptions, QueueDeclareOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::Proxy;
 use redrive_core::{
-    EntryOutcome, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
+    EntryOutcome, Holder, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
     TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{DeathHistory, QueueType, RabbitMq, Topology};
@@ -27,6 +30,8 @@ crate::tests!(
     an_empty_page_is_no_end_and_passes_nothing_over,
     a_lease_keeps_other_connections_out,
     what_another_client_held_is_found_by_a_later_step,
+    looks_take_turns,
+    a_scan_tells_who_holds_entries_from_it,
     a_shelf_with_a_low_delivery_limit_is_not_read,
     a_large_shelf_keeps_its_order,
     a_look_that_is_dropped_gives_back_before_its_process_ends,
@@ -223,6 +228,91 @@ async fn a_lease_keeps_other_connections_out(scene: Scene) {
     tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }
 
+/// Each sees all of the shelf: on one connection, and on two.
+async fn looks_take_turns(scene: Scene) {
+    let here = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    let there = with_short_wait(&scene).connect(&scene.url).await.expect("connected");
+    const ENTRIES: usize = 300;
+    for entry in 0..ENTRIES {
+        let named = BasicProperties::default().with_message_id(entry.to_string().into());
+        scene.publish_raw(&scene.dead_letters(), b"body", named.with_delivery_mode(2)).await;
+    }
+    let count = async || here.shelves().count(Shelf::DeadLetter).await.expect("counted");
+    eventually("all are on the shelf", async || count().await == ENTRIES as u64).await;
+    let look = async |transport: &RabbitMq| {
+        let mut seen = 0;
+        let mut each = |_| {
+            seen += 1;
+            ControlFlow::Continue(())
+        };
+        let holder = transport.shelves().scan(Shelf::DeadLetter, &mut each).await.expect("scanned");
+        (seen, holder)
+    };
+    let (one, two, three) = tokio::join!(look(&here), look(&here), look(&there));
+    assert_eq!([one, two, three], [(ENTRIES, None); 3]);
+    // An action waits for its turn as well.
+    let all = async {
+        let report = there.shelves().discard(Shelf::DeadLetter, &Selection::All).await;
+        report.expect("it begins").done()
+    };
+    let (one, removed) = tokio::join!(look(&here), all);
+    assert!(one == (ENTRIES, None) || one == (0, None), "{one:?}");
+    assert_eq!(removed, ENTRIES as u64);
+    here.close().await;
+    there.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+async fn a_scan_tells_who_holds_entries_from_it(scene: Scene) {
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    shelf_with(&transport, &scene, 10).await;
+    let other = with_short_wait(&scene).connect(&scene.url).await.expect("connected");
+    let (shelves, others) = (transport.shelves(), other.shelves());
+    let holder = async |shelves: &dyn Shelves| {
+        shelves.scan(Shelf::DeadLetter, &mut |_| ControlFlow::Continue(())).await.expect("scanned")
+    };
+    assert_eq!(holder(&shelves).await, None);
+
+    let leased = shelves.lease(Shelf::DeadLetter).await.expect("leased").expect("RabbitMQ has leases");
+    assert_eq!(holder(&*leased.shelves).await, None, "whoever has the lease knows what it holds");
+    assert_eq!(holder(&shelves).await, Some(Holder::Lease), "on the same connection");
+    assert_eq!(holder(&others).await, Some(Holder::Lease));
+    leased.lease.end().await;
+    assert_eq!(holder(&others).await, None);
+
+    let limited = BasicQosOptions { global: false };
+    scene.raw.basic_qos(2, limited).await.expect("limited");
+    let consuming = scene.raw.basic_consume(
+        scene.dead_letters().into(),
+        "theirs".into(),
+        BasicConsumeOptions::default(),
+        FieldTable::default(),
+    );
+    let consumer = consuming.await.expect("consumes");
+    eventually("it holds what it got", async || {
+        shelves.count(Shelf::DeadLetter).await.expect("counted") == 1
+    })
+    .await;
+    assert_eq!(holder(&shelves).await, Some(Holder::Consumers(1)));
+    drop(consumer);
+    scene.raw.basic_cancel("theirs".into(), BasicCancelOptions::default()).await.expect("cancelled");
+    scene.raw.basic_recover(BasicRecoverOptions { requeue: true }).await.expect("given back");
+    eventually("nobody holds anything", async || holder(&shelves).await.is_none()).await;
+    assert_eq!(ids(&transport, Shelf::DeadLetter).await.len(), 3);
+
+    // Somebody reads, and does not end.
+    let turn = format!("redrive-look.{}", scene.dead_letters());
+    let exclusive = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+    let declaring = scene.raw.queue_declare(turn.clone().into(), exclusive, FieldTable::default());
+    declaring.await.expect("declared");
+    assert_eq!(shelves.oldest(Shelf::DeadLetter).await.expect("asked"), None, "it does not wait");
+    scene.delete(&turn).await;
+    assert!(shelves.oldest(Shelf::DeadLetter).await.expect("asked").is_some());
+    transport.close().await;
+    other.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
 async fn what_another_client_held_is_found_by_a_later_step(scene: Scene) {
     let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
     shelf_with(&transport, &scene, 10).await;
@@ -386,7 +476,7 @@ async fn a_large_shelf_keeps_its_order(scene: Scene) {
                 ControlFlow::Continue(())
             };
             tokio::select! {
-                scanned = shelves.scan(Shelf::DeadLetter, &mut each) => scanned.expect("scanned"),
+                scanned = shelves.scan(Shelf::DeadLetter, &mut each) => drop(scanned.expect("scanned")),
                 () = began.notified().then(|()| tokio::time::sleep(Duration::from_millis(dropped_after))) => {}
             }
             eventually("what a dropped scan held is back", async || count().await == entries).await;
