@@ -11,6 +11,7 @@ mod filter;
 mod group;
 mod journal;
 mod json;
+mod own_file;
 mod plan;
 mod printable;
 mod run;

@@ -2,9 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::AuditRecord;
+use crate::own_file;
 
 /// An audit log: a file to which records are appended, one line of JSON each. Several processes may append to one file.
 ///
@@ -28,6 +29,7 @@ use super::AuditRecord;
 /// ```
 #[derive(Debug)]
 pub struct AuditLog {
+    path: PathBuf,
     file: File,
 }
 
@@ -38,11 +40,8 @@ impl AuditLog {
     ///
     /// If the file cannot be opened for reading and appending.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Self { file: options.open(path)? })
+        let path = path.as_ref().to_owned();
+        Ok(Self { file: open(&path)?, path })
     }
 
     /// Appends a record in one write, and waits until it is on the disk. Append the intent before an action whose record must not be
@@ -53,6 +52,10 @@ impl AuditLog {
     /// If the record is not on the disk: an action that needs one must not be done. A part of its line may be there; the next record
     /// begins on a line of its own.
     pub fn append(&mut self, record: &AuditRecord) -> io::Result<()> {
+        // Somebody deleted the file, or moved it away to begin another one.
+        if !own_file::is_at(&self.file, &self.path) {
+            self.file = open(&self.path)?;
+        }
         let mut line = String::new();
         if self.is_torn()? {
             line.push('\n');
@@ -78,4 +81,12 @@ impl AuditLog {
         self.file.read_exact(&mut last)?;
         Ok(last != *b"\n")
     }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }

@@ -96,3 +96,17 @@ fn a_full_disk_is_an_error() {
     let mut log = AuditLog::open("/dev/full").unwrap();
     assert!(log.append(&record()).is_err());
 }
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_moved_away_or_deleted_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let mut log = AuditLog::open(&path).unwrap();
+    log.append(&record().run_id("1")).unwrap();
+    std::fs::rename(&path, folder.path().join("audit.1")).unwrap();
+    log.append(&record().run_id("2")).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap().trim_end(), record().run_id("2").to_line());
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    assert!(log.append(&record().run_id("3")).is_err());
+}

@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::Path;
 
+use crate::own_file;
+
 /// What a journal needs of a disk. A trait, so that a test can fill the disk.
 pub(super) trait Disk: Send + Sync {
     /// Writes at the end.
@@ -12,6 +14,8 @@ pub(super) trait Disk: Send + Sync {
     fn sync(&mut self) -> io::Result<()>;
     /// Cuts the file.
     fn cut(&mut self, len: u64) -> io::Result<()>;
+    /// Returns true if the file is still at its path.
+    fn is_at(&self, path: &Path) -> bool;
 }
 
 impl Disk for File {
@@ -26,6 +30,10 @@ impl Disk for File {
     fn cut(&mut self, len: u64) -> io::Result<()> {
         self.set_len(len)?;
         self.seek(io::SeekFrom::End(0)).map(|_| ())
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        own_file::is_at(self, path)
     }
 }
 

@@ -125,13 +125,14 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// If it cannot be written: the step must not be done.
+    /// [`JournalError::Deleted`] if the file was deleted or replaced, or if it cannot be written: the step must not be done.
     pub fn intent(
         &mut self,
         action: PlanAction,
         handles: &[EntryHandle],
         at: SystemTime,
     ) -> Result<(), JournalError> {
+        self.check_place()?;
         self.append(&[Record::Intent { at, action, handles: handles.to_vec() }])?;
         self.sync()
     }
@@ -162,10 +163,19 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// If it cannot be written.
+    /// The same as [`intent`](Self::intent).
     pub fn end(&mut self, why: Option<StopReason>, at: SystemTime) -> Result<(), JournalError> {
+        self.check_place()?;
         self.append(&[Record::End { at, why }])?;
         self.sync()
+    }
+
+    /// What is written to a file without a name ends with the process.
+    fn check_place(&self) -> Result<(), JournalError> {
+        match self.disk.is_at(&self.path) {
+            true => Ok(()),
+            false => Err(JournalError::Deleted { path: self.path.clone() }),
+        }
     }
 
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
@@ -232,6 +242,15 @@ pub enum JournalError {
         "the journal has no header: the run is about to begin, or was killed before it began, and its plan can be run again"
     )]
     Empty,
+    /// The journal or the originals of a run that goes on were deleted or replaced.
+    #[error(
+        "`{}` was deleted or replaced while its run worked: nothing more is done, and the run can be neither resumed nor undone. Make \
+         another plan for what is left", path.display()
+    )]
+    Deleted {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another version of redrive wrote it.
     #[error(
         "the journal has version {0}, and this program reads version {VERSION}: resume the run with the program that began it"
@@ -266,7 +285,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    fn file(what: &'static str, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn file(what: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { what, path: path.to_owned(), source }
     }
 

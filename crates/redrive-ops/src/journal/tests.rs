@@ -149,6 +149,10 @@ impl Disk for Full {
         self.0.lock().unwrap().0.truncate(usize::try_from(len).unwrap());
         Ok(())
     }
+
+    fn is_at(&self, _: &Path) -> bool {
+        true
+    }
 }
 
 #[test]

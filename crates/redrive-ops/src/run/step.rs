@@ -159,7 +159,7 @@ impl fmt::Display for EntryState {
             Self::NotTried => f.write_str("had no turn"),
             Self::Done => f.write_str("done"),
             Self::Gone => f.write_str("left the shelf while the process died"),
-            Self::NotFound => f.write_str("had vanished before"),
+            Self::NotFound => f.write_str("was not found: it left the shelf, or another client holds it"),
             Self::Changed => f.write_str("was changed since the plan, and not touched"),
             Self::Failed(why) => write!(f, "failed: {why}"),
             Self::Uncertain(why) => write!(f, "is on the shelf, and perhaps in its new place as well: {why}"),

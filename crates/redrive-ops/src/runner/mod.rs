@@ -12,12 +12,14 @@ mod fates;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::fs::File;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    EntryHandle, Leased, Reported, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue,
+    EntryHandle, Holder, Leased, Reported, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue,
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
@@ -28,6 +30,7 @@ pub use self::fates::{Fates, LookForFates, ShelfFates};
 use crate::journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
 };
+use crate::own_file;
 use crate::plan::{ContentDigest, PlanAction, PlannedEntry};
 use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, Step, StopReason};
 
@@ -88,7 +91,15 @@ pub struct Runner<'a> {
     control: RunControl,
     events: UnboundedReceiver<Event>,
     began: Instant,
+    originals: Option<Originals>,
     _lock: ShelfLock,
+}
+
+/// The file of the originals, and whose originals it has.
+struct Originals {
+    path: PathBuf,
+    file: File,
+    entries: HashSet<EntryHandle>,
 }
 
 impl<'a> Runner<'a> {
@@ -145,6 +156,7 @@ impl<'a> Runner<'a> {
             control: RunControl { events: sender, progress: Arc::new(Mutex::new(progress)) },
             events,
             began: Instant::now(),
+            originals: None,
             _lock: lock,
         }
     }
@@ -154,6 +166,31 @@ impl<'a> Runner<'a> {
     pub fn fates(mut self, fates: impl Fates + 'a) -> Self {
         self.fates = Box::new(fates);
         self
+    }
+
+    /// Sets the lease of the shelf, if it was taken before the run. Default: the run takes it, and has it until its end.
+    #[must_use]
+    pub fn leased(mut self, leased: Leased) -> Self {
+        self.leased = Some(leased);
+        self
+    }
+
+    /// Sets the file that has the originals of these entries. No other entry of the plan is touched: it counts as not found. If the file
+    /// is deleted or replaced, the next step is not done. Default: there are no originals, and nobody misses them.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened.
+    pub fn originals(
+        mut self,
+        path: impl Into<PathBuf>,
+        entries: HashSet<EntryHandle>,
+    ) -> Result<Self, JournalError> {
+        let path = path.into();
+        let file =
+            File::open(&path).map_err(|error| JournalError::file("open the originals", &path, error))?;
+        self.originals = Some(Originals { path, file, entries });
+        Ok(self)
     }
 
     /// Returns the id of the run.
@@ -217,9 +254,11 @@ impl<'a> Runner<'a> {
 
     /// Keeps others from the shelf, compares the plan with it, and asks for reports.
     async fn prepare(&mut self) -> Result<Result<(), TransportError>, JournalError> {
-        match self.shelves.lease(self.run.plan().shelf()).await {
-            Ok(leased) => self.leased = leased,
-            Err(error) => return Ok(Err(error)),
+        if self.leased.is_none() {
+            match self.shelves.lease(self.run.plan().shelf()).await {
+                Ok(leased) => self.leased = leased,
+                Err(error) => return Ok(Err(error)),
+            }
         }
         if let Err(error) = self.check().await? {
             return Ok(Err(error));
@@ -251,6 +290,7 @@ impl<'a> Runner<'a> {
                 // Others take about as long to read the shelf.
                 tokio::time::sleep(LOOK_AGAIN_AFTER.max(began.elapsed() * 2)).await;
             }
+            let shelves = self.leased.as_ref().map_or(self.shelves, |leased| &*leased.shelves);
             let fates = &mut self.fates;
             let mut each = |entry: Shelved| {
                 let planned = expected.get_mut(&entry.handle);
@@ -264,16 +304,28 @@ impl<'a> Runner<'a> {
                 }
                 ControlFlow::Continue(())
             };
-            if let Err(error) = self.shelves.scan(plan.shelf(), &mut each).await {
-                return Ok(Err(error));
+            let holder = match shelves.scan(plan.shelf(), &mut each).await {
+                Ok(holder) => holder,
+                Err(error) => return Ok(Err(error)),
+            };
+            let unseen =
+                |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
+            if again
+                && let (Some(holder), Some((replay, uncertain))) = (holder, &self.replay)
+                && replay.undecided(*uncertain).any(unseen)
+            {
+                return Ok(Err(hidden(holder)));
             }
         }
         let seen = |handle: &EntryHandle| expected.get(handle).and_then(|(_, is_same)| *is_same);
+        let originals = self.originals.as_ref();
+        let is_kept =
+            |handle: &EntryHandle| originals.is_none_or(|originals| originals.entries.contains(handle));
         if let Some((mut replay, uncertain)) = self.replay.take() {
             self.journal.results(&replay.resolve(|handle| seen(handle).is_some()))?;
             self.run = replay.into_run(uncertain);
         }
-        let missing = |entry: &PlannedEntry| match seen(&entry.handle) {
+        let missing = |entry: &PlannedEntry| match seen(&entry.handle).filter(|_| is_kept(&entry.handle)) {
             Some(true) => None,
             Some(false) => Some((entry.handle.clone(), EntryState::Changed)),
             None => Some((entry.handle.clone(), EntryState::NotFound)),
@@ -286,6 +338,11 @@ impl<'a> Runner<'a> {
 
     async fn send(&mut self, action: PlanAction, handles: Vec<EntryHandle>) -> Result<(), JournalError> {
         self.show(Activity::Sending);
+        if let Some(Originals { path, file, .. }) = &self.originals
+            && !own_file::is_at(file, path)
+        {
+            return Err(JournalError::Deleted { path: path.clone() });
+        }
         self.journal.intent(action, &handles, SystemTime::now())?;
         let (states, stopped) = act::act(self.sending(), self.run.plan().shelf(), action, handles).await;
         self.run.on(Event::Results(states.clone()), self.now());
@@ -395,6 +452,13 @@ impl<'a> Runner<'a> {
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
+}
+
+/// Error for a run that cannot tell what became of entries.
+fn hidden(holder: Holder) -> TransportError {
+    let text =
+        format!("it is not known what became of entries that are not seen: {holder}. Nothing more was done");
+    TransportError::new(TransportErrorKind::Locked, text)
 }
 
 impl fmt::Debug for Runner<'_> {

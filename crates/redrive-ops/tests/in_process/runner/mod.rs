@@ -441,3 +441,51 @@ async fn a_broker_that_goes_away_stops_a_run_that_can_be_resumed() -> Result<(),
     assert_eq!((finished.stopped, finished.report.done), (None, ENTRIES));
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_original_is_not_touched() -> Result<(), BoxError> {
+    let scene = Scene::new(5).await?;
+    let header = scene.header(unwatched()).await?;
+    let run = header.run.clone();
+    let path = scene.temporary.path().join("originals");
+    std::fs::write(&path, "")?;
+    let mut handles: Vec<_> = header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
+    let without = handles.pop().expect("five");
+    let runner = Runner::begin(&scene.shelves, &scene.folder, header)?;
+    let finished = runner.originals(&path, handles.into_iter().collect())?.run().await?;
+    assert_eq!((finished.report.done, finished.report.not_found), (4, 1));
+    assert_eq!((&finished.not_done[0].0.handle, finished.not_done.len()), (&without, 1));
+    assert_eq!(scene.folder.read(&run)?.states[&without], EntryState::NotFound);
+    assert_eq!(scene.shelves.count(Shelf::DeadLetter).await?, 1);
+    Ok(())
+}
+
+/// What is noted in a file without a name is lost with the process: nothing more may be sent then.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_when_its_files_are_deleted() -> Result<(), BoxError> {
+    for is_journal in [true, false] {
+        let scene = Scene::new(20).await?;
+        let header = scene.header(unwatched().canary(0).rate(1)).await?;
+        let journal = scene.temporary.path().join(format!("{}.jsonl", header.run));
+        let originals = scene.temporary.path().join("originals");
+        std::fs::write(&originals, "")?;
+        let handles = header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
+        let runner = Runner::begin(&scene.shelves, &scene.folder, header)?.originals(&originals, handles)?;
+        let control = runner.control();
+        let deleted = if is_journal { journal } else { originals };
+        let deleting = async {
+            while control.progress().report.done < 3 {
+                tokio::time::sleep(millis(100)).await;
+            }
+            std::fs::remove_file(&deleted).expect("deleted");
+            // A copy at the same place is not what the run writes to.
+            std::fs::write(&deleted, "").expect("written");
+        };
+        let (ended, ()) = tokio::join!(runner.run(), deleting);
+        let error = ended.expect_err("it does not go on");
+        assert!(matches!(&error, JournalError::Deleted { path } if *path == deleted), "{error}");
+        assert!(scene.shelves.count(Shelf::DeadLetter).await? >= 16);
+    }
+    Ok(())
+}
