@@ -293,7 +293,7 @@ pub(super) fn told(
 pub(crate) fn not_simply_done(report: &RunReport) -> impl Iterator<Item = (u64, &'static str)> {
     let others = [
         (report.gone, "left the shelf while the process died"),
-        (report.not_found, "had vanished before"),
+        (report.not_found, "were not found: they left the shelf, or another client holds them"),
         (report.changed, "were changed since the plan, and not touched"),
         (report.failed, "failed, and are still on the shelf"),
         (report.uncertain, "are on the shelf, and perhaps in their new place as well"),

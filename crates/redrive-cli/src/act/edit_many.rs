@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::IsTerminal as _;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::ops::{Edit as EditOf, PlanAction, SensitiveEdits, diff, require_reason};
+use redrive::ops::{Edit as EditOf, PlanAction, SensitiveEdits, ShelfView, diff, require_reason};
 use redrive::{Owner, Shelf, Shelved};
 
 use super::apply::bar;
@@ -12,7 +12,7 @@ use super::ask::counted;
 use crate::args::{Edit, Global};
 use crate::desk::edits::{Before, Edits, StoredAll};
 use crate::desk::plan::{Wanted, make_of};
-use crate::desk::{Desk, State, operator};
+use crate::desk::{Desk, State, operator, within};
 use crate::exit::{Exit, usage};
 use crate::look::jq;
 use crate::look::select::{Selected, read, select};
@@ -36,7 +36,8 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
     let selected = selected(global, context, command).await?;
     let (edits, found) = edited(global, &selected, command, program).await?;
     let filter = format!("{} --jq {program}", selected.text);
-    let edits = Edits::new(before, &selected.view, filter.clone(), edits);
+    let became = within(global.timeout, before.judge(&selected.desk)).await?;
+    let edits = Edits::new(before, became, filter.clone(), edits);
     let count = edits.edits.len();
     if !global.json {
         show(&edits.edits, SHOWN);
@@ -176,7 +177,12 @@ async fn plan(
         filter,
         max_redrives: MAX_REDRIVES,
     };
-    Ok(Some(make_of(state, desk, shelf, &wanted)?.plan.id().to_string()))
+    Ok(Some(
+        make_of(state, desk, shelf, view.as_ref().and_then(ShelfView::holder), &wanted)?
+            .plan
+            .id()
+            .to_string(),
+    ))
 }
 
 /// Says what was done, and what is left.

@@ -42,11 +42,8 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     let desk = connect(global, &context, &command.queue).await?;
     let importing = within(global.timeout, import(&state, &desk, shelf, entries)).await?;
     print(&printable(&found(&importing, &command.file)));
-    if importing.uncertain > 0 {
-        print(&format!(
-            "{} may be put back, by a try that died or got no answer: look whether they are there",
-            importing.uncertain
-        ));
+    if let Some(resolved) = importing.resolved.line() {
+        print(&resolved);
     }
     if importing.left() == 0 {
         return Ok(Exit::Ok);
@@ -102,7 +99,7 @@ fn found(importing: &Importing, file: &Path) -> String {
         file.display(),
         importing.left()
     );
-    let before = importing.all - importing.new - importing.uncertain;
+    let before = importing.all - importing.new;
     for (count, why) in [(before, "were put back before"), (importing.on_shelf, "are on the shelf already")] {
         if count > 0 {
             text = format!("{text}, {count} {why}");

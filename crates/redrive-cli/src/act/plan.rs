@@ -21,7 +21,11 @@ pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
         return Ok(Exit::Ok);
     };
     if global.json {
-        print_json(&Printed { plan: &saved.plan, not_looked_into: selected.not_looked_into })?;
+        print_json(&Printed {
+            plan: &saved.plan,
+            not_looked_into: selected.not_looked_into,
+            not_read: saved.not_read.as_deref(),
+        })?;
     } else {
         show(&saved, &Pace::usual());
         print(&format!("nothing was changed. To do it: redrive apply {}", saved.plan.id()));
@@ -42,6 +46,7 @@ struct Printed<'a> {
 /// # Errors
 ///
 /// If a handle is wrong or not on the shelf, or the plan cannot be written.
+    not_read: Option<&'a str>,
 pub(super) fn make(
     global: &Global,
     selected: &Selected,
@@ -97,6 +102,9 @@ pub(crate) fn lines(saved: &SavedPlan, options: &RunOptions) -> Vec<String> {
     }
     for (why, count) in left_out {
         lines.push(format!("  {count:>7}  left where it is: {why}"));
+    }
+    if let Some(not_read) = &saved.not_read {
+        lines.push(format!("  not all of the shelf was read: {}", printable(not_read)));
     }
     for name in names {
         lines.push(format!(

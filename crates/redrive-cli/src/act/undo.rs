@@ -27,11 +27,8 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
         undoing.queue(),
         undoing.left()
     )));
-    if undoing.uncertain > 0 {
-        print(&format!(
-            "{} may be restored, by a try that died or got no answer: look whether they are on the shelf",
-            undoing.uncertain
-        ));
+    if let Some(resolved) = undoing.resolved.line() {
+        print(&resolved);
     }
     if undoing.left() == 0 {
         return Ok(Exit::Ok);

@@ -1,19 +1,23 @@
 //! Runs plans.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
-use redrive::Shelved;
+use anyhow::{Context as _, Result};
 use redrive::ops::{
-    AuditAction, AuditLog, AuditRecord, ExportedEntry, FinishedRun, JournalHeader, Operator, Plan,
-    PlanAction, RunControl, RunOptions, Runner, UncertainEntries, require_reason,
+    AuditAction, AuditLog, AuditRecord, ExportLines, ExportedEntry, FinishedRun, JournalHeader, Operator,
+    Plan, PlanAction, RunControl, RunOptions, Runner, UncertainEntries, require_reason,
 };
+use redrive::transport::Leased;
+use redrive::{EntryHandle, Shelved};
 
+use super::absence::Alone;
 use super::{Desk, SavedPlan, State, asks, within};
 use crate::exit::usage;
+use crate::output::{note, plural};
 
 /// A run that has begun, and sends nothing before [`run`](Self::run).
 pub(crate) struct Begun<'a> {
@@ -55,7 +59,9 @@ impl Begun<'_> {
         }
         let report = ended.as_ref().map_or_else(|_| control.progress().report, |finished| finished.report);
         let noted = audit.append(&record.run_id(id).counts((&report).into()));
-        let finished = ended?;
+        let finished = ended.with_context(|| {
+            format!("the run ended early: {} of {} messages are done", report.done, report.entries)
+        })?;
         noted.context("the run is over, and could not be noted in the audit log")?;
         Ok(finished)
     }
@@ -85,22 +91,30 @@ pub(crate) async fn begin<'a>(
     let header = JournalHeader::new(&saved.broker, by, options, plan.clone()).filter(&saved.filter);
     let record = record(&header, &header.by);
     let id = header.run.clone();
-    let originals = within(timeout, originals(desk, plan))
+    // A run on this machine is named, and asked before the broker is.
+    drop(
+        state
+            .journals()?
+            .lock(&desk.broker, plan.queue(), plan.shelf(), &id)
+            .context("nothing was changed")?,
+    );
+    let (originals, leased) = within(timeout, originals(desk, plan))
         .await
         .context("cannot export the originals: nothing was changed")?;
-    let gone = plan.entries().len() - originals.len();
-    if gone > 0 && plan.action() == PlanAction::Discard {
-        bail!(
-            "{gone} messages of the plan are not on the shelf now, and have no original: nothing was changed. Make another plan"
-        );
-    }
     let path = state.save_originals(&id, originals.iter()).context("nothing was changed")?;
-    let begun = Runner::begin(&*desk.shelves, &state.journals()?, header).inspect_err(|_| {
-        // No run needs them.
-        let _ = std::fs::remove_file(&path);
-    });
-    let runner = begun.context("nothing was changed")?;
-    let originals = Some((path, originals.len()));
+    let kept: HashSet<_> = originals.into_iter().map(|original| original.handle).collect();
+    let count = kept.len();
+    let begun = Runner::begin(&*desk.shelves, &state.journals()?, header)
+        .and_then(|runner| runner.originals(&path, kept))
+        .inspect_err(|_| {
+            // No run needs them.
+            let _ = std::fs::remove_file(&path);
+        });
+    let mut runner = begun.context("nothing was changed")?;
+    if let Some(leased) = leased {
+        runner = runner.leased(leased);
+    }
+    let originals = Some((path, count));
     Ok(Begun { runner, audit, record, asks: state.asks(&id), unwritten: state.unwritten(&id), originals })
 }
 
@@ -127,7 +141,9 @@ pub(crate) fn resume<'a>(
     }
     let (audit, record) = (state.audit()?, record(&header, &by));
     let asks = state.asks(run);
-    let runner = Runner::resume(&*desk.shelves, &folder, run, by, uncertain)?;
+    let path = state.originals(run);
+    let kept = kept(&path)?;
+    let runner = Runner::resume(&*desk.shelves, &folder, run, by, uncertain)?.originals(&path, kept)?;
     // What was asked of the process that died, and why it ended.
     let unwritten = state.unwritten(run);
     for file in [&asks, &unwritten] {
@@ -156,18 +172,33 @@ fn record(header: &JournalHeader, by: &Operator) -> AuditRecord {
     }
 }
 
-/// Reads the entries of the plan as they are on the shelf now. Those that are gone are not among them.
-async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
+/// Reads the entries of the plan as they are on the shelf now, under the lease of the run. Those that are gone, or that another client
+/// holds, are not among them, and the run does not touch them.
+async fn originals(desk: &Desk, plan: &Plan) -> Result<(Vec<ExportedEntry>, Option<Leased>)> {
     let wanted: HashSet<_> = plan.entries().iter().map(|entry| &entry.handle).collect();
     let (mut found, now) = (Vec::new(), SystemTime::now());
-    let mut each = |entry: Shelved| {
+    let alone = Alone::on(desk, plan.shelf()).await?;
+    let each = |entry: Shelved| {
         if wanted.contains(&entry.handle) {
             found.push(ExportedEntry::new(&desk.queue, &entry, now));
         }
-        if found.len() == wanted.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    desk.shelves.scan(plan.shelf(), &mut each).await?;
-    Ok(found)
+    let holder = alone.look(each).await?;
+    let missing = wanted.len() - found.len();
+    if let Some(holder) = holder.filter(|_| missing > 0) {
+        note!("{} of the plan are not found: {holder}", plural(missing, "message"));
+    }
+    Ok((found, alone.into_leased()))
+}
+
+/// Reads whose originals a run has.
+fn kept(path: &Path) -> Result<HashSet<EntryHandle>> {
+    let file = File::open(path).with_context(|| {
+        format!("the originals {} are needed to go on: make another plan for what is left", path.display())
+    })?;
+    let handle = |entry: Result<ExportedEntry, _>| entry.map(|entry| entry.handle);
+    let kept: Result<_, _> = ExportLines::new(BufReader::new(file)).map(handle).collect();
+    kept.with_context(|| format!("cannot read the originals {}", path.display()))
 }
 
 /// Returns who acts, for the journal and the audit log.

@@ -118,8 +118,8 @@ pub(super) struct Unaudited {
 }
 
 /// What became of an entry that a process was editing when it died.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Became {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Became {
     /// Its edited copy is there, and the entry is not.
     Edited(EntryHandle),
     /// It is as it was, and nothing else there looks like its edited copy.
@@ -201,6 +201,21 @@ impl Past {
         let newest_first = self.commands.iter().rev().filter(is_same);
         let unfinished: Vec<_> = newest_first.take_while(|command| !command.is_planned).collect();
         unfinished.into_iter().rev().flat_map(|command| command.done.iter().cloned()).collect()
+    }
+
+    /// Returns true if entries of this shelf have no result.
+    pub(super) fn is_open(&self, shelf: Shelf) -> bool {
+        self.open.keys().any(|entry| entry.shelf() == shelf)
+    }
+
+    /// Returns true if [`became`](Self::became) needs this entry: it has no result, or may be the copy of one.
+    pub(super) fn concerns(&self, entry: &Shelved) -> bool {
+        let mut copies = self.open.values().filter_map(|open| open.copy.as_ref()).peekable();
+        let may_be_copy = copies.peek().is_some() && {
+            let identity = identity(&entry.message);
+            copies.any(|copy| copy.identity == identity)
+        };
+        may_be_copy || self.open.contains_key(&entry.handle)
     }
 
     /// Decides what became of the entries of a shelf that have no result, by all that is on it now.

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use redrive::ops::{
-    AuditAction, AuditCounts, AuditRecord, Edit, ExportedEntry, Operator, ShelfLock, ShelfView,
-};
+use redrive::ops::{AuditAction, AuditCounts, AuditRecord, Edit, ExportedEntry, Operator, ShelfLock};
 use redrive::transport::{TransportErrorKind, edited};
 use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+use tokio::time::Instant;
 
+use super::absence::{again_at, look_alone};
 use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached, Unaudited};
 use super::{Desk, State};
 use crate::exit::EndSignals;
@@ -22,6 +22,7 @@ const HOLDER: &str = "redrive edit";
 
 /// What was edited on a shelf before.
 pub(crate) struct Before {
+    shelf: Shelf,
     path: PathBuf,
     past: Past,
     /// Length of the journal.
@@ -39,7 +40,41 @@ impl Before {
         drop(state.journals()?.lock(broker, queue, shelf, HOLDER)?);
         let path = state.edited(broker, queue);
         let (past, len) = EditJournal::read(&path)?;
-        Ok(Self { path, past, len })
+        Ok(Self { shelf, path, past, len })
+    }
+
+    /// Finds out what became of the entries that processes that died had begun, by two looks at the shelf. A process whose connection the
+    /// broker takes for alive still has the lease, and holds entries: nothing is judged then.
+    ///
+    /// # Errors
+    ///
+    /// If another client has the lease of the shelf or may hold entries of it, or it cannot be read.
+    pub(crate) async fn judge(&self, desk: &Desk) -> Result<Vec<(EntryHandle, Became)>> {
+        if !self.past.is_open(self.shelf) {
+            return Ok(Vec::new());
+        }
+        let began = Instant::now();
+        let first = self.look(desk).await?;
+        tokio::time::sleep_until(again_at(began)).await;
+        let second = self.look(desk).await?;
+        let agreed = |(entry, first): (EntryHandle, Became)| {
+            let is_same = second.contains(&(entry.clone(), first.clone()));
+            (entry, if is_same { first } else { Became::Uncertain })
+        };
+        Ok(first.into_iter().map(agreed).collect())
+    }
+
+    async fn look(&self, desk: &Desk) -> Result<Vec<(EntryHandle, Became)>> {
+        let mut there = Vec::new();
+        let each = |entry: Shelved| {
+            if self.past.concerns(&entry) {
+                there.push(entry);
+            }
+        };
+        let looked = look_alone(desk, self.shelf, each).await;
+        looked
+            .context("cannot find out what an edit that was interrupted had stored: nothing was changed")?;
+        Ok(self.past.became(self.shelf, &there.iter().collect::<Vec<_>>()))
     }
 }
 
@@ -58,15 +93,13 @@ pub(crate) struct Edits {
 
 impl Edits {
     /// Leaves out what a process that died may have edited.
-    pub(crate) fn new(before: Before, view: &ShelfView, filter: String, edits: Vec<(Shelved, Edit)>) -> Self {
-        let shelf = view.shelf();
-        let entries = view.entries();
-        let entries: Vec<_> = entries.iter().map(|entry| &entry.entry).collect();
-        let mut became = before.past.became(shelf, &entries);
-        if view.is_truncated() {
-            // What was not read may be a copy.
-            became.iter_mut().for_each(|(_, became)| *became = Became::Uncertain);
-        }
+    pub(crate) fn new(
+        before: Before,
+        became: Vec<(EntryHandle, Became)>,
+        filter: String,
+        edits: Vec<(Shelved, Edit)>,
+    ) -> Self {
+        let shelf = before.shelf;
         let in_doubt: HashSet<_> = became
             .iter()
             .filter(|(_, became)| *became == Became::Uncertain)

@@ -1,25 +1,27 @@
 //! Puts back what was exported.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use redrive::ops::{ContentDigest, ExportedEntry};
-use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+use redrive::{EntryHandle, Shelf};
 
-use super::restore::{Restored, is_unchanged, lock, restore, takes_back};
+use super::restore::{
+    Resolved, Restored, content, copies, is_unchanged, lock, resolve, restore, take, takes_back,
+};
 use super::restore_journal::RestoreJournal;
 use super::{Desk, State};
-use crate::look::shelves::is_missing;
+
+/// Who holds the lock of the shelf, for those who are refused.
+const HOLDER: &str = "redrive import";
 
 /// What can be imported of a file.
 pub(crate) struct Importing {
     /// How many messages the file has.
     pub(crate) all: usize,
-    /// How many may be imported: a process died over them, or the broker did not answer.
-    pub(crate) uncertain: usize,
+    /// What was found out about those over which a process died, or that the broker did not answer.
+    pub(crate) resolved: Resolved,
     /// How many were not imported before.
     pub(crate) new: usize,
     /// How many of these are on the shelf all the same.
@@ -44,7 +46,6 @@ pub(crate) async fn import(
     entries: Vec<(u64, ExportedEntry)>,
 ) -> Result<Importing> {
     let journal = state.imported(&desk.broker, &desk.queue);
-    let before = RestoreJournal::read(&journal)?;
     let all = entries.len();
     let mut lines = HashMap::new();
     let named = entries.into_iter().enumerate().map(|(number, (line, entry))| {
@@ -53,42 +54,22 @@ pub(crate) async fn import(
         (name, entry)
     });
     let mut entries: Vec<_> = named.collect();
-    let uncertain = entries.iter().filter(|(name, _)| before.is_uncertain(name)).count();
+    let resolved = resolve(state, desk, &journal, &entries, HOLDER).await?;
+    let before = RestoreJournal::read(&journal)?;
     let is_new = |name: &EntryHandle| !before.begun.contains(name);
     let new = entries.iter().filter(|(name, _)| is_new(name)).count();
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let is_wanted = |name: &EntryHandle| name.shelf() == shelf && is_new(name);
         if entries.iter().any(|(name, _)| is_wanted(name)) {
-            let mut there = copies(&*desk.shelves, shelf, desk).await?;
+            let mut there = copies(desk, shelf).await?;
             let (on_this, others) = entries.into_iter().partition(|(name, _)| name.shelf() == shelf);
             entries = others;
-            entries.extend(not_there(on_this, &mut there, is_new));
+            entries.extend(not_there(on_this, &mut there, is_new, |entry| content(desk, entry)));
         }
     }
     entries.retain(|(name, _)| is_new(name));
     let on_shelf = new - entries.len();
-    Ok(Importing { all, uncertain, new, on_shelf, journal, before, entries, lines })
-}
-
-/// Counts the messages on a shelf by their content. A shelf that the broker does not have is empty.
-async fn copies(shelves: &dyn Shelves, shelf: Shelf, desk: &Desk) -> Result<HashMap<ContentDigest, usize>> {
-    let mut there = HashMap::new();
-    let now = SystemTime::now();
-    let mut each = |entry: Shelved| {
-        *there.entry(content(&ExportedEntry::new(&desk.queue, &entry, now))).or_default() += 1;
-        ControlFlow::Continue(())
-    };
-    match shelves.scan(shelf, &mut each).await {
-        Err(error) if shelf == Shelf::Parking && is_missing(&error) => {}
-        scanned => scanned
-            .with_context(|| format!("cannot read what is on the {shelf} shelf: nothing was put back"))?,
-    }
-    Ok(there)
-}
-
-/// Returns the content with which an entry comes back onto a shelf.
-fn content(entry: &ExportedEntry) -> ContentDigest {
-    ContentDigest::of(&entry.for_shelf())
+    Ok(Importing { all, resolved, new, on_shelf, journal, before, entries, lines })
 }
 
 /// Returns the entries of which no copy is on the shelf. A copy stands for one entry; first for those that were imported before.
@@ -96,15 +77,10 @@ fn not_there(
     entries: Vec<(EntryHandle, ExportedEntry)>,
     there: &mut HashMap<ContentDigest, usize>,
     is_new: impl Fn(&EntryHandle) -> bool,
+    content: impl Fn(&ExportedEntry) -> ContentDigest,
 ) -> Vec<(EntryHandle, ExportedEntry)> {
     let (new, before): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(name, _)| is_new(name));
-    let mut is_there = |entry: &ExportedEntry| match there.get_mut(&content(entry)) {
-        Some(copies) if *copies > 0 => {
-            *copies -= 1;
-            true
-        }
-        _ => false,
-    };
+    let mut is_there = |entry: &ExportedEntry| take(there, content(entry));
     for (_, entry) in &before {
         is_there(entry);
     }
@@ -145,7 +121,7 @@ impl Importing {
         let mut locks = Vec::new();
         for shelf in shelves {
             takes_back(desk, shelf)?;
-            locks.push(lock(state, desk, shelf, "redrive import")?);
+            locks.push(lock(state, desk, shelf, HOLDER)?);
         }
         is_unchanged(&self.journal, &self.before)?;
         let entries = self.entries.iter().map(|(name, entry)| (name, entry));
@@ -155,7 +131,9 @@ impl Importing {
 
 #[cfg(test)]
 mod tests {
-    use redrive::Message;
+    use std::time::SystemTime;
+
+    use redrive::{Message, Shelved};
 
     use super::*;
 
@@ -168,9 +146,10 @@ mod tests {
         };
         let left = |there: &[(&str, usize)], before: u32| {
             let entries = vec![entry("a", 1), entry("a", 2), entry("b", 3)];
+            let content = |entry: &ExportedEntry| ContentDigest::of(&entry.for_shelf());
             let there = there.iter().map(|(body, copies)| (content(&entry(body, 9).1), *copies));
             let is_new = |name: &EntryHandle| name.entry() != before.to_string();
-            let left = not_there(entries, &mut there.collect(), is_new);
+            let left = not_there(entries, &mut there.collect(), is_new, content);
             left.into_iter().map(|(name, _)| name.entry().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(left(&[], 0), ["1", "2", "3"]);

@@ -2,6 +2,7 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | [`absence`] | reads a shelf to judge by what is not on it |
 //! | [`mod@connect`] | connects to the broker |
 //! | [`state`] | plans, journals, originals and the audit log on disk |
 //! | [`plan`] | makes a plan, and keeps it |
@@ -17,6 +18,7 @@
 //! | [`import`] | puts back what was exported |
 //! | [`asks`] | what other processes ask of a run |
 
+mod absence;
 pub(crate) mod asks;
 pub(crate) mod begin;
 pub(crate) mod connect;

@@ -56,7 +56,7 @@ pub(crate) fn resume_command(run: &str) -> String {
 fn counts(report: &RunReport) -> String {
     let counts = [
         (came_back(report), "came back"),
-        (report.not_found, "had vanished"),
+        (report.not_found, "not found"),
         (report.changed, "had changed"),
         (report.failed, "failed"),
         (report.uncertain, "uncertain"),
@@ -98,7 +98,7 @@ mod tests {
         let stopped = words(Some(&StopReason::SameFailure), &back);
         assert_eq!(stopped, "stopped: the same failure came back; 2 came back");
         let gone = report(&[EntryState::NotFound, EntryState::NotFound, EntryState::Done], Fate::FailedOther);
-        assert_eq!(words(None, &gone), "over: 1 came back, 2 had vanished");
+        assert_eq!(words(None, &gone), "over: 1 came back, 2 not found");
         let aborted = report(&[EntryState::Done, EntryState::NotTried], Fate::Done);
         assert_eq!(words(Some(&StopReason::Aborted), &aborted), "aborted by a person");
         let nothing_left = advice(&StopReason::SameFailure, &resume_command("r1"), &back);

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use redrive::ops::{LeftOutEntry, Plan, PlanAction, PlanOptions, ShelfView, Target};
-use redrive::{EntryHandle, Shelf, Shelved};
+use redrive::{EntryHandle, Holder, Shelf, Shelved};
 
 use super::{Desk, SavedPlan, State};
 use crate::exit::usage;
@@ -29,15 +29,21 @@ pub(crate) struct Wanted<'a> {
 ///
 /// If a handle is not among the selected entries, or the plan cannot be written.
 pub(crate) fn make(state: &State, desk: &Desk, view: &ShelfView, wanted: &Wanted<'_>) -> Result<SavedPlan> {
-    make_of(state, desk, view.shelf(), wanted)
+    make_of(state, desk, view.shelf(), view.holder(), wanted)
 }
 
-/// Makes a plan of entries of a shelf, and keeps it.
+/// Makes a plan of entries of a shelf, and keeps it. `holder` may have kept entries from being read.
 ///
 /// # Errors
 ///
 /// The same as [`make`].
-pub(crate) fn make_of(state: &State, desk: &Desk, shelf: Shelf, wanted: &Wanted<'_>) -> Result<SavedPlan> {
+pub(crate) fn make_of(
+    state: &State,
+    desk: &Desk,
+    shelf: Shelf,
+    holder: Option<Holder>,
+    wanted: &Wanted<'_>,
+) -> Result<SavedPlan> {
     let handles = wanted.handles;
     let mut entries = Vec::new();
     for entry in &wanted.selected {
@@ -55,7 +61,8 @@ pub(crate) fn make_of(state: &State, desk: &Desk, shelf: Shelf, wanted: &Wanted<
     let filter =
         named.chain([wanted.filter.to_owned()]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
     let is_final = !desk.can_restore(shelf);
-    let saved = SavedPlan { broker: desk.broker.clone(), filter, is_final, plan };
+    let not_read = holder.map(|holder| holder.to_string());
+    let saved = SavedPlan { broker: desk.broker.clone(), filter, is_final, not_read, plan };
     state.save_plan(&saved)?;
     Ok(saved)
 }

@@ -1,15 +1,21 @@
 //! Restores messages to a shelf: once, whatever dies, and whoever else restores them.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::ops::{AuditCounts, ExportedEntry, ShelfLock};
+use redrive::ops::{AuditCounts, ContentDigest, ExportedEntry, ShelfLock};
 use redrive::transport::{TransportError, TransportErrorKind};
-use redrive::{EntryHandle, Shelf, Shelves};
+use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+use tokio::time::Instant;
 
+use super::absence::{again_at, look_alone};
 use super::restore_journal::{Noted, RestoreJournal, note};
 use super::{Desk, State};
 use crate::exit::chain;
+use crate::look::shelves::is_missing;
+use crate::output::plural;
 
 /// Locks the shelf as runs and edits do: two commands at once would restore every message twice.
 pub(super) fn lock(state: &State, desk: &Desk, shelf: Shelf, holder: &str) -> Result<ShelfLock> {
@@ -43,6 +49,111 @@ pub(super) fn is_unchanged(journal: &Path, before: &RestoreJournal) -> Result<()
         bail!("another command restored messages meanwhile: nothing was restored. Run the command again");
     }
     Ok(())
+}
+
+/// What a try before had stored, of the entries over which it died or got no answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    pub(crate) on_shelf: usize,
+    /// They can be tried again.
+    pub(crate) not_there: usize,
+}
+
+impl Resolved {
+    /// Says it, if there was something to find out.
+    pub(crate) fn line(self) -> Option<String> {
+        let all = self.on_shelf + self.not_there;
+        (all > 0).then(|| {
+            format!(
+                "a try before died over {}, or got no answer: {} on the shelf by their content, {} not",
+                plural(all, "message"),
+                self.on_shelf,
+                self.not_there
+            )
+        })
+    }
+}
+
+/// Finds out what a try before had stored, by two looks at the shelves, and notes it.
+///
+/// # Errors
+///
+/// If a shelf is locked or cannot be read, or another client may hold entries of it: nothing is noted.
+pub(super) async fn resolve(
+    state: &State,
+    desk: &Desk,
+    journal: &Path,
+    entries: &[(EntryHandle, ExportedEntry)],
+    holder: &str,
+) -> Result<Resolved> {
+    let mut resolved = Resolved::default();
+    for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        let on_this = || entries.iter().filter(|(name, _)| name.shelf() == shelf);
+        let is_in_doubt = |journal: &RestoreJournal| on_this().any(|(name, _)| journal.is_uncertain(name));
+        if !is_in_doubt(&RestoreJournal::read(journal)?) {
+            continue;
+        }
+        let _lock = lock(state, desk, shelf, holder)?;
+        // Another command may have gone on until the lock was free.
+        let before = RestoreJournal::read(journal)?;
+        if !is_in_doubt(&before) {
+            continue;
+        }
+        let began = Instant::now();
+        let mut there = copies(desk, shelf).await?;
+        tokio::time::sleep_until(again_at(began)).await;
+        for (content, count) in copies(desk, shelf).await? {
+            let most = there.entry(content).or_default();
+            *most = count.max(*most);
+        }
+        // A copy stands for one entry; first for those that are certainly stored.
+        let is_done = |name: &EntryHandle| before.begun.contains(name) && !before.is_uncertain(name);
+        for (_, entry) in on_this().filter(|(name, _)| is_done(name)) {
+            take(&mut there, content(desk, entry));
+        }
+        for (name, entry) in on_this().filter(|(name, _)| before.is_uncertain(name)) {
+            let is_there = take(&mut there, content(desk, entry));
+            note(journal, name, if is_there { Noted::Done } else { Noted::NotStored })?;
+            *(if is_there { &mut resolved.on_shelf } else { &mut resolved.not_there }) += 1;
+        }
+    }
+    Ok(resolved)
+}
+
+/// Counts the messages on a shelf by their content. A parking shelf that the broker does not have is empty.
+///
+/// # Errors
+///
+/// If it cannot be read, or another client may hold entries of it.
+pub(super) async fn copies(desk: &Desk, shelf: Shelf) -> Result<HashMap<ContentDigest, usize>> {
+    let mut there = HashMap::new();
+    let now = SystemTime::now();
+    let each = |entry: Shelved| {
+        *there.entry(content(desk, &ExportedEntry::new(&desk.queue, &entry, now))).or_default() += 1;
+    };
+    match look_alone(desk, shelf, each).await {
+        Err(error) if shelf == Shelf::Parking && error.downcast_ref().is_some_and(is_missing) => {}
+        looked => looked.with_context(|| {
+            format!("cannot compare with what is on the {shelf} shelf: nothing was put back")
+        })?,
+    }
+    Ok(there)
+}
+
+/// Returns the content with which an entry comes back onto a shelf.
+pub(super) fn content(desk: &Desk, entry: &ExportedEntry) -> ContentDigest {
+    ContentDigest::of(&desk.shelves.as_restored(&entry.for_shelf()))
+}
+
+/// Takes a copy with this content away. Returns false if there is none.
+pub(super) fn take(there: &mut HashMap<ContentDigest, usize>, content: ContentDigest) -> bool {
+    match there.get_mut(&content) {
+        Some(copies) if *copies > 0 => {
+            *copies -= 1;
+            true
+        }
+        _ => false,
+    }
 }
 
 /// What became of entries that were to be restored.

@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::BufReader;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
 use redrive::ops::{
@@ -14,13 +13,11 @@ use redrive::ops::{
 use redrive::{EntryHandle, Shelf, Shelved};
 use tokio::time::Instant;
 
-use super::restore::{Restored, is_unchanged, lock, restore, takes_back};
+use super::absence::{again_at, look_alone};
+use super::restore::{Resolved, Restored, is_unchanged, lock, resolve, restore, takes_back};
 use super::restore_journal::RestoreJournal;
 use super::{Desk, State};
 use crate::exit::usage;
-
-/// Minimum time between two looks at a shelf: what another client reads during the first one is back then.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// What can be brought back of a run.
 pub(crate) struct Undoing {
@@ -31,9 +28,13 @@ pub(crate) struct Undoing {
     before: RestoreJournal,
     /// How many messages were discarded.
     pub(crate) removed: usize,
-    /// How many may be restored: a process died over them, or the broker did not answer.
-    pub(crate) uncertain: usize,
+    /// What was found out about those that a try before may have restored.
+    pub(crate) resolved: Resolved,
+    /// How many may be restored: a process died over them, or the broker did not answer, and they were not [looked](Self::look) for.
+    uncertain: usize,
     entries: Vec<ExportedEntry>,
+    /// All that was removed, with what was restored before.
+    all: Vec<(EntryHandle, ExportedEntry)>,
     /// The messages whose removal was begun when the process of the run or its connection died, and that were not
     /// [looked](Self::look) for.
     in_doubt: Vec<ExportedEntry>,
@@ -76,9 +77,23 @@ impl Undoing {
         let in_doubt = entries.iter().filter(|entry| open.contains(&entry.handle)).cloned().collect();
         entries.retain(|entry| removed.contains(&entry.handle));
         let uncertain = entries.iter().filter(|entry| before.is_uncertain(&entry.handle)).count();
+        let all = entries.iter().map(|entry| (entry.handle.clone(), entry.clone())).collect();
+        let resolved = Resolved::default();
         entries.retain(|entry| !before.begun.contains(&entry.handle));
         let (run, removed) = (run.to_owned(), removed.len());
-        Ok(Self { run, replay, journal, before, removed, uncertain, entries, in_doubt, looked: None })
+        Ok(Self {
+            run,
+            replay,
+            journal,
+            before,
+            removed,
+            resolved,
+            uncertain,
+            entries,
+            all,
+            in_doubt,
+            looked: None,
+        })
     }
 
     pub(crate) fn run_id(&self) -> &str {
@@ -107,7 +122,7 @@ impl Undoing {
 
     /// Returns how many messages a [look](Self::look) at the shelf is needed for.
     pub(crate) fn in_doubt(&self) -> usize {
-        self.in_doubt.len()
+        self.in_doubt.len() + self.uncertain
     }
 
     /// Looks for the messages in doubt: those that are not on the shelf were removed, and can be restored.
@@ -117,17 +132,20 @@ impl Undoing {
     /// If the run is one of another broker, the shelf is locked, or it cannot be read.
     pub(crate) async fn look(&mut self, state: &State, desk: &Desk) -> Result<()> {
         self.check_broker(desk)?;
+        if self.uncertain > 0 {
+            let resolved = resolve(state, desk, &self.journal, &self.all, &self.holder()).await?;
+            *self = Self { resolved, ..Self::of(state, &self.run)? };
+        }
         if self.in_doubt.is_empty() {
             return Ok(());
         }
         let _lock = lock(state, desk, self.shelf(), &self.holder())?;
         // The run may have gone on until the lock was free.
-        *self = Self::of(state, &self.run)?;
+        *self = Self { resolved: self.resolved, ..Self::of(state, &self.run)? };
         let wanted = self.in_doubt.iter().map(|entry| entry.handle.clone()).collect();
         let began = Instant::now();
         let there = found(desk, self.shelf(), &wanted).await?;
-        // Others take about as long to read the shelf.
-        let again_at = Instant::now() + BETWEEN_LOOKS.max(began.elapsed() * 2);
+        let again_at = again_at(began);
         let gone: HashSet<_> = wanted.difference(&there).cloned().collect();
         self.removed += gone.len();
         self.entries.extend(self.in_doubt.drain(..).filter(|entry| gone.contains(&entry.handle)));
@@ -207,22 +225,16 @@ impl Undoing {
     }
 }
 
-/// Returns those of these entries that are on the shelf. Keeps runs of other machines from it, which hold what they read for minutes.
+/// Returns those of these entries that are on the shelf.
 async fn found(desk: &Desk, shelf: Shelf, wanted: &HashSet<EntryHandle>) -> Result<HashSet<EntryHandle>> {
-    let cannot = || format!("cannot read what is on the {shelf} shelf: nothing was restored");
-    let leased = desk.shelves.lease(shelf).await.with_context(cannot)?;
     let mut there = HashSet::new();
-    let mut each = |entry: Shelved| {
+    let each = |entry: Shelved| {
         if wanted.contains(&entry.handle) {
             there.insert(entry.handle);
         }
-        if there.len() == wanted.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let scanned = desk.shelves.scan(shelf, &mut each).await;
-    if let Some(leased) = &leased {
-        leased.lease.end().await;
-    }
-    scanned.with_context(cannot)?;
+    let looked = look_alone(desk, shelf, each).await;
+    looked.with_context(|| format!("cannot read what is on the {shelf} shelf: nothing was restored"))?;
     Ok(there)
 }
 

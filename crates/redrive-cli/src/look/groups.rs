@@ -49,7 +49,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
         let data = json!({
             "queue": selected.desk.queue, "shelf": shelf.to_string(), "read_at": rfc3339(Some(selected.view.taken_at())),
             "count": summary.count, "of_other_queues": entries.of_others(), "truncated": summary.truncated,
-            "not_looked_into": selected.not_looked_into, "groups": groups,
+            "not_read": selected.view.holder().map(|holder| holder.to_string()), "not_looked_into": selected.not_looked_into, "groups": groups,
         });
         print_json(&data)?;
         return Ok(Exit::Ok);

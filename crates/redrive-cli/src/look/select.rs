@@ -204,6 +204,9 @@ pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<S
     })
     .await
     .map_err(|error| explained(error, "read", &desk.queue, shelf))?;
+    if let Some(holder) = view.holder() {
+        note!("not all of the {shelf} shelf of `{}` was read: {holder}", printable(&desk.queue));
+    }
     if view.is_truncated() {
         note!("only the first {} messages were read: the shelf has more", view.entries().len());
     }

@@ -156,7 +156,7 @@ fn counts(report: &RunReport) -> Markup {
         (fates.failed_other, "came back with another failure"),
         (fates.not_known, "were not seen on a shelf again so far"),
         (report.gone, "left the shelf while a process died"),
-        (report.not_found, "had vanished before"),
+        (report.not_found, "were not found: they left the shelf, or another client holds them"),
         (report.changed, "were changed since the plan, and not touched"),
         (report.failed, "failed, and are still on the shelf"),
         (report.uncertain, "are on the shelf, and perhaps in their new place as well"),

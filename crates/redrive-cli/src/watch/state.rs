@@ -209,6 +209,9 @@ impl Page {
                             let read = view.entries().len();
                             self.say(format!("only the first {read} messages were read: the shelf has more"));
                         }
+                        if let Some(holder) = view.holder() {
+                            self.say(format!("not all of the shelf was read: {holder}"));
+                        }
                         let listing = Listing::new(place, view, &self.filter, now);
                         return Some(self.list(listing));
                     }

@@ -86,7 +86,7 @@ fn answer_plan(page: &mut Page, ask: Option<Ask>) -> usize {
     let entries: Vec<_> = view.entries().iter().map(|entry| entry.entry.clone()).collect();
     let meant: Vec<_> = entries.into_iter().filter(|entry| handles.contains(&entry.handle)).collect();
     let plan = Plan::new(action, place.shelf, &meant, &PlanOptions::new(&place.queue), now());
-    let saved = SavedPlan { broker: "shop".into(), filter, is_final: false, plan };
+    let saved = SavedPlan { broker: "shop".into(), filter, is_final: false, not_read: None, plan };
     page.on_answer(Answer::Planned(place, Ok(Arc::new(saved))), now());
     handles.len()
 }

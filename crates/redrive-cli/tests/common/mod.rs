@@ -405,6 +405,17 @@ impl Shop {
         (channel, connection)
     }
 
+    /// Consumes the shelf, and holds as many messages until the channel is closed.
+    pub(crate) async fn consume_shelf(&self, messages: u16) -> (Channel, impl Sized) {
+        let (channel, connection) = self.channel().await;
+        let queue = format!("{}--dead-letters", self.queue);
+        channel.basic_qos(messages, Default::default()).await.expect("limited");
+        let (options, arguments) = (Default::default(), Default::default());
+        let consuming = channel.basic_consume(queue.as_str().into(), "theirs".into(), options, arguments);
+        let consumer = consuming.await.expect("consumes");
+        (channel, (connection, consumer))
+    }
+
     /// Nobody can send to a dead-letter queue of Service Bus.
     pub(crate) fn takes_restored(&self) -> bool {
         !matches!(self.on, On::ServiceBus(_))

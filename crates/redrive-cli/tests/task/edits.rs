@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use redrive::Message;
+use redrive::{Message, Shelf};
 use serde_json::Value;
 use tokio::process::Child;
 
@@ -20,6 +20,35 @@ pub(crate) async fn a_killed_edit_goes_on(shop: &Shop) {
     edit.kill().await.expect("killed");
     let killed_at = edited(&cli);
     assert!(cli.audit().is_empty(), "it died before");
+    goes_on(shop, &cli, killed_at, &[]).await;
+}
+
+/// The connection of a command that died still has the shelf, as far as the broker knows: nothing is judged before that has ended.
+pub(crate) async fn an_edit_judges_nothing_beside_a_dead_one(shop: &Shop) {
+    let cli = failed(shop).await;
+    let mut edit = begun(&cli, &shop.queue).await;
+    edit.kill().await.expect("killed");
+    let killed_at = edited(&cli);
+    let path = journals(&cli).remove(0);
+    // It seems gone, as what a dead connection holds does.
+    let text = std::fs::read_to_string(&path).expect("text");
+    let whole = text.rfind('\n').expect("a line");
+    let held = "{\"handle\":\"dead-letter/00000000000000000000000000000000\",\"state\":\"begun\"}";
+    let text = format!("{}\n{held}\n", &text[..whole]);
+    std::fs::write(&path, &text).expect("written");
+    let shelves = shop.shelves().await;
+    let leased = loop {
+        match shelves.lease(Shelf::DeadLetter).await {
+            Ok(leased) => break leased.expect("RabbitMQ has leases"),
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let again = ["edit", &shop.queue, "error~stock", "--jq", PROGRAM, "--yes", "--reason", "again"];
+    let refused = cli.run(&again).await;
+    assert_eq!(refused.code, 1, "{}\n{}", refused.out, refused.err);
+    assert!(refused.err.contains("another run works on the dead-letter shelf"), "{}", refused.err);
+    assert_eq!(std::fs::read_to_string(&path).expect("text"), text, "nothing is judged");
+    leased.lease.end().await;
     goes_on(shop, &cli, killed_at, &[]).await;
 }
 
@@ -83,12 +112,15 @@ async fn begun(cli: &Cli, queue: &str) -> Child {
 
 /// How many are edited, as the journal says.
 fn edited(cli: &Cli) -> usize {
+    let text =
+        journals(cli).first().map(|path| std::fs::read_to_string(path).expect("text")).unwrap_or_default();
+    text.matches("\"state\":\"done\"").count()
+}
+
+fn journals(cli: &Cli) -> Vec<PathBuf> {
     let files = std::fs::read_dir(cli.state().join("runs")).into_iter().flatten();
     let paths = files.map(|file| file.expect("a file").path());
-    let journals: Vec<PathBuf> =
-        paths.filter(|path| path.extension().is_some_and(|end| end == "edited")).collect();
-    let text = journals.first().map(|path| std::fs::read_to_string(path).expect("text")).unwrap_or_default();
-    text.matches("\"state\":\"done\"").count()
+    paths.filter(|path| path.extension().is_some_and(|end| end == "edited")).collect()
 }
 
 async fn output(edit: Child) -> Output {

@@ -69,6 +69,8 @@ macro_rules! on_rabbitmq_emulator {
             an_edit_shows_its_progress: edits::an_edit_shows_its_progress,
             #[cfg(unix)]
             an_edit_that_is_told_to_end_goes_on: edits::an_edit_that_is_told_to_end_goes_on,
+            #[cfg(unix)]
+            an_edit_judges_nothing_beside_a_dead_one: edits::an_edit_judges_nothing_beside_a_dead_one,
             many_are_edited_by_a_program: many_are_edited,
             find_explain_and_redrive: the_task,
             #[cfg(unix)]
@@ -79,6 +81,8 @@ macro_rules! on_rabbitmq_emulator {
             a_queue_that_is_missing_is_named: looking::unknown,
             a_run_is_controlled_from_another_process: running::control,
             a_run_that_waits_says_why: running::waits,
+            a_discard_goes_on_without_what_vanished: running::a_discard_goes_on,
+            what_another_client_holds_is_not_passed_over: running::beside_a_consumer,
             a_run_needs_no_parking_queue: running::without_a_parking_queue,
             a_message_that_cannot_be_carried_stops_no_other: export::what_no_broker_carries_stops_no_other,
             #[cfg(unix)]
