@@ -194,6 +194,7 @@ fn finish(
     count: usize,
     plan: Option<&str>,
 ) -> Result<Exit> {
+        of_unknown_queue: false,
     let StoredAll { originals, done, earlier, handles, failed, .. } = stored;
     let originals = originals.map(|path| path.display().to_string());
     if let Some(originals) = originals.as_ref().filter(|_| failed.is_none()) {

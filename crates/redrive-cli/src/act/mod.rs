@@ -37,7 +37,9 @@ pub(crate) async fn at_once(global: &Global, action: PlanAction, command: AtOnce
     global.may_act(&context)?;
     require_selection(&command.which, &command.handle, command.all, &action.to_string())?;
     let selected = select(global, &context, &command.which).await?;
-    let Some(saved) = plan::make(global, &selected, action, &command.handle, command.max_redrives)? else {
+    let Some(saved) =
+        plan::make(global, &selected, action, &command.handle, command.max_redrives, command.with_unknown)?
+    else {
         return Ok(Exit::Ok);
     };
     plan::show(&saved, &command.pace);

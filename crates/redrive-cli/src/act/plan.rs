@@ -16,7 +16,14 @@ pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     let context = global.broker()?;
     require_selection(&command.which, &command.handle, command.all, "plan")?;
     let selected = select(global, &context, &command.which).await?;
-    let Some(saved) = make(global, &selected, command.action.into(), &command.handle, command.max_redrives)?
+    let Some(saved) = make(
+        global,
+        &selected,
+        command.action.into(),
+        &command.handle,
+        command.max_redrives,
+        command.with_unknown,
+    )?
     else {
         return Ok(Exit::Ok);
     };
@@ -39,6 +46,7 @@ struct Printed<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     not_looked_into: usize,
+    not_read: Option<&'a str>,
 }
 
 /// Makes a plan of the selected entries, and keeps it. If nothing is selected, it says so, and makes none.
@@ -46,13 +54,13 @@ struct Printed<'a> {
 /// # Errors
 ///
 /// If a handle is wrong or not on the shelf, or the plan cannot be written.
-    not_read: Option<&'a str>,
 pub(super) fn make(
     global: &Global,
     selected: &Selected,
     action: PlanAction,
     handles: &[String],
     max_redrives: u32,
+    of_unknown_queue: bool,
 ) -> Result<Option<SavedPlan>> {
     let handles: Vec<EntryHandle> = handles
         .iter()
@@ -71,8 +79,14 @@ pub(super) fn make(
         return Ok(None);
     }
     let entries = selected.entries().iter().map(|entry| &entry.entry).collect();
-    let wanted =
-        Wanted { action, selected: entries, handles: &handles, filter: &selected.text, max_redrives };
+    let wanted = Wanted {
+        action,
+        selected: entries,
+        handles: &handles,
+        filter: &selected.text,
+        max_redrives,
+        of_unknown_queue,
+    };
     desk::make(&State::open(global)?, &selected.desk, &selected.view, &wanted).map(Some)
 }
 
@@ -96,12 +110,17 @@ pub(crate) fn lines(saved: &SavedPlan, options: &RunOptions) -> Vec<String> {
         plan.shelf(),
         printable(plan.queue())
     )];
-    let Lines { targets, left_out, names } = Lines::of(saved);
+    let Lines { targets, left_out, names, of_unknown_queue } = Lines::of(saved);
     for (target, count) in targets {
         lines.push(format!("  {count:>7}  {}", printable(&target)));
     }
     for (why, count) in left_out {
         lines.push(format!("  {count:>7}  left where it is: {why}"));
+    }
+    if of_unknown_queue > 0 {
+        lines.push(format!(
+            "  {of_unknown_queue:>7}  of them: do not tell which of the queues that share this shelf they failed in"
+        ));
     }
     if let Some(not_read) = &saved.not_read {
         lines.push(format!("  not all of the shelf was read: {}", printable(not_read)));

@@ -18,6 +18,9 @@ pub(crate) struct MakePlan {
     /// All messages of the shelf: nothing is assumed
     #[arg(long)]
     pub(crate) all: bool,
+    /// With --all, on a shelf that other queues share: also messages that do not tell where they failed
+    #[arg(long)]
+    pub(crate) with_unknown: bool,
     /// What to do with them
     #[arg(long, value_enum, default_value = "redrive")]
     pub(crate) action: Action,
@@ -87,6 +90,9 @@ pub(crate) struct AtOnce {
     /// All messages of the shelf: nothing is assumed
     #[arg(long)]
     pub(crate) all: bool,
+    /// With --all, on a shelf that other queues share: also messages that do not tell where they failed
+    #[arg(long)]
+    pub(crate) with_unknown: bool,
     /// Messages that were redriven so often go to the parking shelf
     #[arg(long, default_value_t = 3)]
     pub(crate) max_redrives: u32,

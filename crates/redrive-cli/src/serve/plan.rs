@@ -62,6 +62,7 @@ pub(super) async fn make_one(State(web): State<Arc<Web>>, Form(form): Form<Make>
         handles: &handles,
         filter: &which.words(),
         max_redrives: 3,
+        of_unknown_queue: false,
     };
     let saved = make(&web.state, web.desk(&which.queue)?, &chosen.view, &wanted)?;
     Ok(Redirect::to(&link(&web, "/plan", &[("id", saved.plan.id())])).into_response())

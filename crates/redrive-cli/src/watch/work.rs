@@ -186,6 +186,7 @@ impl Desks {
             handles: if planning.is_marked { &planning.handles } else { &[] },
             filter: &planning.filter,
             max_redrives: MAX_REDRIVES,
+            of_unknown_queue: false,
         };
         desk::make(&State::open(&self.global)?, &desk, &planning.view, &wanted)
     }

@@ -4,11 +4,14 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Owner {
-    /// The work queue of these shelves. Also if nothing tells the queue.
+    /// The work queue of these shelves. Also if nothing tells the queue, and no other is listed.
     #[default]
     This,
     /// Another work queue, which the operator listed as sharing the shelf: a redrive sends the message there.
     Listed,
+    /// Nothing tells the queue, and the operator listed others that share the shelf: it may be one of theirs. A redrive sends the message
+    /// to the work queue of these shelves.
+    Unknown,
     /// A queue that nobody listed. The entry is shown, and no action takes it: it belongs to another consumer.
     Other,
 }
@@ -24,12 +27,14 @@ impl Owner {
     /// assert_eq!(Owner::of(Some("orders"), "orders", &listed), Owner::This);
     /// assert_eq!(Owner::of(Some("bills"), "orders", &listed), Owner::Listed);
     /// assert_eq!(Owner::of(Some("wages"), "orders", &listed), Owner::Other);
-    /// assert_eq!(Owner::of(None, "orders", &listed), Owner::This);
+    /// assert_eq!(Owner::of(None, "orders", &listed), Owner::Unknown);
+    /// assert_eq!(Owner::of(None, "orders", &[""; 0]), Owner::This);
     /// ```
     #[must_use]
     pub fn of(failed_in: Option<&str>, own: &str, listed: &[impl AsRef<str>]) -> Self {
         match failed_in {
-            None => Self::This,
+            None if listed.is_empty() => Self::This,
+            None => Self::Unknown,
             Some(queue) if queue == own => Self::This,
             Some(queue) if listed.iter().any(|listed| listed.as_ref() == queue) => Self::Listed,
             Some(_) => Self::Other,

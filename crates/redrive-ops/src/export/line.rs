@@ -56,6 +56,7 @@ struct Written<'a> {
 #[serde(rename_all = "kebab-case")]
 enum OwnerJson {
     Listed,
+    Unknown,
     Other,
 }
 
@@ -64,6 +65,7 @@ impl OwnerJson {
         match owner {
             Owner::This => None,
             Owner::Listed => Some(Self::Listed),
+            Owner::Unknown => Some(Self::Unknown),
             // What is not known is nobody's to act on.
             _ => Some(Self::Other),
         }
@@ -74,6 +76,7 @@ impl From<OwnerJson> for Owner {
     fn from(owner: OwnerJson) -> Self {
         match owner {
             OwnerJson::Listed => Self::Listed,
+            OwnerJson::Unknown => Self::Unknown,
             OwnerJson::Other => Self::Other,
         }
     }

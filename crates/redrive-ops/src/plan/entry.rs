@@ -57,6 +57,9 @@ pub struct PlannedEntry {
     /// The queue that the message itself names, if it is not the target. Any publisher can write that name, so it is not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<String>,
+    /// True if it [does not tell](redrive_core::Owner::Unknown) which of the queues that share the shelf it failed in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_unknown_queue: bool,
 }
 
 /// Where an entry goes.
@@ -109,6 +112,8 @@ pub enum WhyLeftOut {
     NotReadable,
     /// It failed in another queue, which is not [listed](redrive_core::Owner::Other) as sharing the shelf: it belongs to its consumer.
     OtherQueue,
+    /// It [does not tell](redrive_core::Owner::Unknown) which queue it failed in, and several share the shelf.
+    UnknownQueue,
     /// It is on the parking shelf already.
     ParkedAlready,
     /// It is an entry of the other shelf.
@@ -127,6 +132,7 @@ impl fmt::Display for WhyLeftOut {
                 "cannot be read whole, so that a copy would lack something: a person decides"
             }
             Self::OtherQueue => "failed in another queue, which is not listed as sharing this shelf",
+            Self::UnknownQueue => "does not tell which of the queues that share this shelf it failed in",
             Self::ParkedAlready => "is parked already",
             Self::OtherShelf => "is on the other shelf",
             Self::Twice => "was given twice",

@@ -232,6 +232,9 @@ fn target(
     if entry.owner == Owner::Other {
         return Err(WhyLeftOut::OtherQueue);
     }
+    if entry.owner == Owner::Unknown && !options.takes_unknown {
+        return Err(WhyLeftOut::UnknownQueue);
+    }
     if action == PlanAction::Discard {
         return Ok(Target::Nowhere);
     }
@@ -263,6 +266,7 @@ fn planned(entry: &Shelved, target: Target) -> PlannedEntry {
         group: Template::of(entry).id(),
         target,
         names: names.map(shown),
+        of_unknown_queue: entry.owner == Owner::Unknown,
     }
 }
 

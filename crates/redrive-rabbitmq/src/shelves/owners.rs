@@ -98,7 +98,10 @@ mod tests {
         ] {
             assert_eq!(marked(deaths, None), (Some(queue.to_owned()), owner), "{deaths:?}");
         }
-        assert_eq!(marked(&[("orders--retry-1000ms", "expired"), ("", "rejected")], None), (None, this));
+        assert_eq!(
+            marked(&[("orders--retry-1000ms", "expired"), ("", "rejected")], None),
+            (None, Owner::Unknown)
+        );
     }
 
     #[test]
@@ -108,6 +111,6 @@ mod tests {
             let broker = Some("orders".to_owned());
             assert_eq!(marked(&[("orders", "rejected")], Some(header)), (broker, Owner::This), "{header}");
         }
-        assert_eq!(marked(&[], None), (None, Owner::This));
+        assert_eq!(marked(&[], None), (None, Owner::Unknown));
     }
 }
