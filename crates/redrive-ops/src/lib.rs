@@ -17,6 +17,7 @@ mod printable;
 mod run;
 #[cfg(feature = "runner")]
 mod runner;
+mod shown;
 mod snapshot;
 #[cfg(all(unix, feature = "socket"))]
 mod socket;
@@ -53,6 +54,7 @@ pub use run::{
 };
 #[cfg(feature = "runner")]
 pub use runner::{Activity, Fates, FinishedRun, LookForFates, RunControl, RunProgress, Runner, ShelfFates};
+pub use shown::ShownFailure;
 pub use snapshot::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotFold, SnapshotOptions, snapshot};
 #[cfg(all(unix, feature = "socket"))]
 pub use socket::{BindError, OperatorSocket, OperatorSocketBuilder, SocketShelves};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use redrive::Shelf;
-use redrive::ops::ExportedEntry;
+use redrive::ops::{ExportedEntry, ShownFailure};
 use serde_json::Value;
 
 use super::select::select;
@@ -34,14 +34,14 @@ pub(crate) async fn run(global: &Global, command: Browse) -> Result<Exit> {
     let mut rows = table(["handle", "shelved", "attempt", "redrives", "id", "failure"]);
     for viewed in &page.entries {
         let (entry, history) = (&viewed.entry, &viewed.entry.history);
-        let text = history.error.as_deref().or(entry.broker_description.as_deref()).unwrap_or_default();
+        let told = ShownFailure::of(entry);
         rows.row([
             entry.handle.to_string(),
             ago(viewed.time(), now),
             history.attempt.or_highest().to_string(),
             history.redrives.or_highest().to_string(),
-            entry.message.id().unwrap_or("-").to_owned(),
-            failure(entry.reason(), text),
+            told.id.clone().unwrap_or_else(|| "-".to_owned()),
+            failure(told.reason.as_deref(), told.text()),
         ]);
     }
     rows.print();

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use anyhow::Result;
-use redrive::ops::{BodyView, ExportedEntry, Filter, Template, ViewEntry};
+use redrive::ops::{BodyView, ExportedEntry, Filter, ShownFailure, Template, ViewEntry};
 use redrive::{EntryHandle, FailureHistory, Message, Owner, Shelf, Shelved, header_names};
 
 use super::plain;
@@ -88,11 +88,12 @@ enum Wanted {
 /// Returns the lines that describe an entry.
 pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<String> {
     let Shelved { handle, message, history, .. } = &viewed.entry;
+    let told = ShownFailure::of(&viewed.entry);
     let mut lines = vec![
         format!("{queue} {handle}"),
         format!("  shelved   {}", when(shelved_at(viewed), now)),
         format!("  group     {} ({})", viewed.group, one_line(Template::of(&viewed.entry).text(), 100)),
-        format!("  reason    {}", viewed.entry.reason().unwrap_or("-")),
+        format!("  reason    {}", told.reason.as_deref().unwrap_or("-")),
     ];
     if let Some(queue) = viewed.entry.failed_in.as_deref().filter(|failed_in| *failed_in != queue) {
         let whose = match viewed.entry.owner {
@@ -102,11 +103,11 @@ pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> V
         };
         lines.push(format!("  failed in {}{whose}", one_line(queue, 80)));
     }
-    if let Some(error) = &history.error {
+    if let Some(error) = &told.error {
         lines.push(format!("  error     {}", error.replace('\n', "\n            ")));
     }
-    if let Some(reason) = &viewed.entry.broker_reason {
-        let description = viewed.entry.broker_description.as_deref().unwrap_or_default();
+    if let Some(reason) = &told.broker_reason {
+        let description = told.broker_description.as_deref().unwrap_or_default();
         lines.push(format!("  broker    {reason} {description}"));
     }
     lines.push(format!(
@@ -114,7 +115,7 @@ pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> V
         history.attempt.or_highest(),
         history.redrives.or_highest()
     ));
-    for past in &history.past {
+    for past in &told.past {
         let wait = past.wait_ms.map(|ms| {
             format!(", then waited {}", humantime::format_duration(std::time::Duration::from_millis(ms)))
         });

@@ -8,7 +8,7 @@ use axum::Extension;
 use axum::extract::{Query, State};
 use maud::{Markup, html};
 use redrive::Shelf;
-use redrive::ops::{Entries, Filter, GroupId, ShelfView, SnapshotOptions, TrendOptions};
+use redrive::ops::{Entries, Filter, GroupId, ShelfView, ShownFailure, SnapshotOptions, TrendOptions};
 use serde::Deserialize;
 
 use super::auth::Who;
@@ -265,13 +265,14 @@ pub(super) async fn entries(
             thead { tr { th { "Message" } th { "Shelved" } th.number { "Attempts" } th.number { "Redrives" } th { "Error" } } }
             tbody { @for entry in &shown.entries {
                 @let handle = entry.entry.handle.to_string();
-                @let name = entry.entry.message.id().map_or_else(|| handle.clone(), |id| one_line(id, 60));
+                @let told = ShownFailure::of(&entry.entry);
+                @let name = told.id.as_deref().map_or_else(|| handle.clone(), |id| one_line(id, 60));
                 tr {
                     td { a.row href=(link(&web, "/message", &[("queue", &which.queue), ("handle", &handle)])) { (text(&name)) } }
                     td data-label="shelved" { (time(entry.time(), chosen.now)) }
                     td.number data-label="attempts" { (entry.entry.history.attempt.or_highest()) }
                     td.number data-label="redrives" { (entry.entry.history.redrives.or_highest()) }
-                    td.wide { (text(&one_line(entry.entry.history.error.as_deref().or(entry.entry.reason()).unwrap_or("-"), 200))) }
+                    td.wide { (text(&one_line(told.error.as_deref().or(told.reason.as_deref()).unwrap_or("-"), 200))) }
                 }
             } }
         }

@@ -10,7 +10,7 @@ use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use redrive::ops::{EditText, SensitiveEdits, ViewEntry, diff};
+use redrive::ops::{EditText, SensitiveEdits, ShownFailure, ViewEntry, diff};
 use redrive::{EntryHandle, Message, Owner, Shelved};
 use serde::Deserialize;
 
@@ -58,7 +58,8 @@ pub(super) async fn show(
     let shelf = handle.shelf().to_string();
     let group = found.group.to_string();
     let which = Which { queue: one.queue.clone(), shelf: shelf.clone(), ..Which::default() };
-    let name = message.id().unwrap_or("(without an id)");
+    let told = ShownFailure::of(&found.entry);
+    let name = told.id.as_deref().unwrap_or("(without an id)");
     let content = html! {
         @if may_act(&web, &who) {
             form.plain method="post" action={ (web.exposure.base) "/plan" } {
@@ -71,11 +72,11 @@ pub(super) async fn show(
             }
         }
         dl {
-            dt { "Reason" } dd { (text(found.entry.reason().unwrap_or("-"))) }
-            @if let Some(error) = &history.error { dt { "Error" } dd { pre.error { (text(error)) } } }
-            @if let Some(kind) = &history.error_type { dt { "Type" } dd { (text(kind)) } }
-            @if let Some(reason) = &found.entry.broker_reason {
-                dt { "The broker says" } dd { (text(reason)) " " (text(found.entry.broker_description.as_deref().unwrap_or_default())) }
+            dt { "Reason" } dd { (text(told.reason.as_deref().unwrap_or("-"))) }
+            @if let Some(error) = &told.error { dt { "Error" } dd { pre.error { (text(error)) } } }
+            @if let Some(kind) = &told.error_type { dt { "Type" } dd { (text(kind)) } }
+            @if let Some(reason) = &told.broker_reason {
+                dt { "The broker says" } dd { (text(reason)) " " (text(told.broker_description.as_deref().unwrap_or_default())) }
             }
             @if let Some(queue) = &found.entry.failed_in {
                 dt { "Failed in" } dd {
@@ -104,9 +105,10 @@ pub(super) async fn show(
 
 fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
     let history = &entry.history;
+    let told = ShownFailure::of(entry);
     html! {
         ol.timeline {
-            @for past in &history.past {
+            @for past in &told.past {
                 li {
                     strong { "Attempt " (past.attempt) } " " span.dim { (moment(past.at, now)) } " "
                     (text(&one_line(&format!("{}: {}", past.reason, past.error), 300)))
@@ -119,7 +121,7 @@ fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
             @if history.past.last().is_none_or(|past| past.attempt != history.attempt.or_highest()) {
                 li {
                     strong { "Attempt " (history.attempt.or_highest()) } " " span.dim { (moment(history.last_failed_at, now)) } " "
-                    (text(&one_line(history.error.as_deref().or(entry.reason()).unwrap_or("set aside"), 300)))
+                    (text(&one_line(told.error.as_deref().or(told.reason.as_deref()).unwrap_or("set aside"), 300)))
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use redrive::EntryHandle;
-use redrive::ops::{Filter, GroupId, ShelfView, SnapshotOptions, TrendOptions, ViewEntry};
+use redrive::ops::{Filter, GroupId, ShelfView, ShownFailure, SnapshotOptions, TrendOptions, ViewEntry};
 
 use super::ask::Place;
 use crate::look::groups::spark;
@@ -134,13 +134,13 @@ impl Listing {
 
 fn row(viewed: &ViewEntry) -> EntryRow {
     let (entry, history) = (&viewed.entry, &viewed.entry.history);
-    let text = history.error.as_deref().or(entry.broker_description.as_deref()).unwrap_or_default();
+    let told = ShownFailure::of(entry);
     EntryRow {
         handle: entry.handle.clone(),
         shelved: viewed.time(),
         attempt: history.attempt.or_highest().to_string(),
         redrives: history.redrives.or_highest().to_string(),
-        id: one_line(entry.message.id().unwrap_or("-"), CELL),
-        failure: one_line(&failure(entry.reason(), text), CELL),
+        id: one_line(told.id.as_deref().unwrap_or("-"), CELL),
+        failure: one_line(&failure(told.reason.as_deref(), told.text()), CELL),
     }
 }

@@ -101,7 +101,7 @@ fn text(field: TextField, entry: &Shelved) -> Cow<'_, str> {
     let text = match field {
         TextField::Reason => entry.reason(),
         TextField::Type => history.error_type.as_deref(),
-        TextField::Error => return error_text(entry).unwrap_or_default(),
+        TextField::Error => return Cow::Owned(error_text(entry).unwrap_or_default()),
         TextField::Source => entry.failed_in.as_deref(),
         TextField::Id => entry.message.id(),
         TextField::Kind => entry.message.kind(),

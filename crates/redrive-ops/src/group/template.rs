@@ -1,7 +1,5 @@
 //! The common part of a group's failures.
 
-use std::borrow::Cow;
-
 use redrive_core::{Shelved, redact};
 
 use super::id::GroupId;
@@ -105,12 +103,13 @@ impl Template {
 }
 
 /// Returns the text of the entry's failure, from the same source as its [reason](Shelved::reason).
-pub(crate) fn error_text(entry: &Shelved) -> Option<Cow<'_, str>> {
-    if is_recorded(entry) {
-        return entry.history.error.as_deref().map(Cow::Borrowed);
-    }
-    // Another program wrote it, so its secrets were not removed yet.
-    entry.broker_description.as_deref().map(|text| Cow::Owned(redact(text)))
+pub(crate) fn error_text(entry: &Shelved) -> Option<String> {
+    let text = match is_recorded(entry) {
+        true => entry.history.error.as_deref(),
+        false => entry.broker_description.as_deref(),
+    };
+    // Another program may have written either, so that its secrets are still there.
+    text.map(redact)
 }
 
 fn is_recorded(entry: &Shelved) -> bool {

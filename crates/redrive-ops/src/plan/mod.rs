@@ -15,7 +15,7 @@ mod tests;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Owner, Shelf, Shelved, parse_rfc3339, rfc3339};
+use redrive_core::{Owner, Shelf, Shelved, parse_rfc3339, redact, rfc3339};
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
@@ -281,6 +281,7 @@ fn sample(entry: &Shelved) -> PlanSample {
 
 /// Returns a text of a message as a person may see it.
 fn shown(text: &str) -> String {
+    let text = redact(text);
     cut(text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect(), MAX_TEXT_BYTES)
 }
 

@@ -155,6 +155,16 @@ fn a_plan_that_was_changed_is_refused() {
 }
 
 #[test]
+fn samples_have_no_secret_that_another_program_wrote() {
+    let secret = "cannot connect to amqp://u:hunter2@h/";
+    let message = Message::new("").with_header(names::REASON, "Broken").with_header(names::ERROR, secret);
+    let entries = [entry(1, message.with_id("amqp://u:hunter2@h/"))];
+    let plan = redrive(&entries);
+    assert_eq!(plan.samples()[0].text.as_deref(), Some("cannot connect to amqp://u:***@h/"));
+    assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"));
+}
+
+#[test]
 fn samples_are_of_different_groups_and_have_no_control_characters() {
     let failed = |number: u32, text: &str| {
         let message = Message::new("").with_header(names::REASON, "Broken").with_header(names::ERROR, text);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
-use redrive_core::{Shelf, Shelved, plausible};
+use redrive_core::{Shelf, Shelved, plausible, redact};
 
 use super::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotOptions};
 use crate::group::{Template, cut, error_text};
@@ -125,8 +125,8 @@ fn earlier(one: Option<SystemTime>, other: Option<SystemTime>) -> Option<SystemT
 fn sample(entry: &Shelved) -> Sample {
     Sample {
         handle: entry.handle.clone(),
-        message_id: entry.message.id().map(|id| cut(id.to_owned(), MAX_ID_BYTES)),
-        text: error_text(entry).map(|text| cut(text.into_owned(), redrive_core::MAX_ERROR_BYTES)),
+        message_id: entry.message.id().map(|id| cut(redact(id), MAX_ID_BYTES)),
+        text: error_text(entry).map(|text| cut(text, redrive_core::MAX_ERROR_BYTES)),
     }
 }
 
