@@ -1,5 +1,6 @@
 //! `redrive edit`: changes one message in an editor, and sends it back or keeps it on its shelf; or many by a program.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::Command;
@@ -7,12 +8,14 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use redrive::EntryHandle;
 use redrive::ops::{EditText, SensitiveEdits, diff};
+use tempfile::NamedTempFile;
 
 use super::ask::confirmed;
+use super::edit_many::edited_stays;
 use crate::args::{Edit, Global, Which};
 use crate::desk::edit::{Then, refused};
 use crate::desk::{self, State, operator};
-use crate::exit::{Exit, usage};
+use crate::exit::{EndSignals, Exit, usage};
 use crate::look::select::select;
 use crate::output::{note, print, printable};
 
@@ -44,12 +47,23 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     entry.check_owner(&selected.desk.queue).context("nothing was changed")?;
     let (handle, original) = (&entry.handle, &entry.message);
 
-    let edited = EditText::parse(&in_editor(EditText::of(original)?.as_str())?, original)
-        .context("the edit cannot be read: nothing was changed")?;
+    if command.keep {
+        edited_stays(&selected.desk, handle.shelf())?;
+    }
+
+    let written = EditText::of(original)?;
+    let (text, file) = in_editor(written.as_str())?;
     let sensitive = if command.sensitive { SensitiveEdits::Allow } else { SensitiveEdits::Refuse };
-    let edit = redrive::ops::Edit::between(original, edited, sensitive);
-    let Some(edit) = edit.map_err(|error| refused(handle, error)).context("nothing was changed")? else {
-        bail!("the text is as it was: nothing was changed");
+    let edited = EditText::parse(&as_written(&text, written.as_str()), original)
+        .context("the edit cannot be read: nothing was changed");
+    let edit = edited.and_then(|edited| {
+        let edit = redrive::ops::Edit::between(original, edited, sensitive);
+        edit.map_err(|error| refused(handle, error)).context("nothing was changed")
+    });
+    let edit = match edit {
+        Ok(Some(edit)) => edit,
+        Ok(None) => bail!("the text is as it was: nothing was changed"),
+        Err(error) => return Err(kept(file, error)),
     };
     print(&printable(&diff(original, edit.message())));
     let action = if command.keep { "keep this edit on the shelf" } else { "send this edit back" };
@@ -73,7 +87,7 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
 /// # Errors
 ///
 /// If there is no editor, or it fails.
-fn in_editor(text: &str) -> Result<String> {
+fn in_editor(text: &str) -> Result<(String, NamedTempFile)> {
     let editor = ["VISUAL", "EDITOR"]
         .into_iter()
         .find_map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
@@ -85,11 +99,52 @@ fn in_editor(text: &str) -> Result<String> {
         .context("cannot write the text to edit")?;
     file.write_all(text.as_bytes())?;
     file.flush()?;
+    // Ctrl-C is the editor's as long as it runs: the file would stay otherwise.
+    let _signals = EndSignals::claim();
     // A shell takes editors with arguments, as `code --wait`.
     let ran = Command::new("sh").arg("-c").arg(r#"eval "$0" '"$1"'"#).arg(&editor).arg(file.path()).status();
     let ran = ran.with_context(|| format!("cannot run the editor `{}`", editor.display()))?;
     if !ran.success() {
         bail!("the editor `{}` ended with {ran}: nothing was changed", editor.display());
     }
-    std::fs::read_to_string(file.path()).context("cannot read the edited text: nothing was changed")
+    match std::fs::read_to_string(file.path()) {
+        Ok(text) => Ok((text, file)),
+        Err(error) => {
+            let error =
+                anyhow::Error::from(error).context("cannot read the edited text: nothing was changed");
+            Err(kept(file, error))
+        }
+    }
+}
+
+/// Returns the text without what the editor alone has changed: a byte order mark, and line ends as Windows has them.
+fn as_written<'a>(edited: &'a str, written: &str) -> Cow<'a, str> {
+    let text = if written.starts_with(BOM) { edited } else { edited.strip_prefix(BOM).unwrap_or(edited) };
+    if text.contains("\r\n") && !written.contains("\r\n") {
+        return Cow::Owned(text.replace("\r\n", "\n"));
+    }
+    Cow::Borrowed(text)
+}
+
+/// Keeps the text of an edit that is not made, and says where: somebody may have worked on it for long.
+fn kept(file: NamedTempFile, error: anyhow::Error) -> anyhow::Error {
+    match file.keep() {
+        Ok((_, path)) => error.context(format!("the edited text is kept in {}", path.display())),
+        Err(_) => error,
+    }
+}
+
+const BOM: char = '\u{feff}';
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_the_editor_changed_is_no_edit() {
+        assert_eq!(as_written("\u{feff}a\r\nb\r\n", "a\nb\n"), "a\nb\n");
+        assert_eq!(as_written("a\r\nc\n", "a\r\nb\n"), "a\r\nc\n", "the message has such line ends itself");
+        assert_eq!(as_written("\u{feff}a\n", "\u{feff}b\n"), "\u{feff}a\n");
+        assert_eq!(as_written("a\rb\n", "a\n"), "a\rb\n");
+    }
 }

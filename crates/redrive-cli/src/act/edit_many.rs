@@ -34,6 +34,7 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
     let (state, shelf) = (State::open(global)?, Shelf::from(command.which.shelf));
     let before = Before::read(&state, context.label(), &context.queue_name(&command.which.queue), shelf)?;
     let selected = selected(global, context, command).await?;
+    edited_stays(&selected.desk, shelf)?;
     let (edits, found) = edited(global, &selected, command, program).await?;
     let filter = format!("{} --jq {program}", selected.text);
     let became = within(global.timeout, before.judge(&selected.desk)).await?;
@@ -82,6 +83,23 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
         stored.planned()?;
     }
     finish(global, &selected.desk, shelf, stored, count, plan.as_deref())
+}
+
+/// Refuses a shelf that takes nothing back, before anything is written.
+///
+/// # Errors
+///
+/// If it is the dead-letter queue of Service Bus.
+pub(super) fn edited_stays(desk: &Desk, shelf: Shelf) -> Result<()> {
+    if desk.can_restore(shelf) {
+        return Ok(());
+    }
+    bail!(
+        "nothing was changed: Service Bus lets nobody store an edit in the dead-letter queue of `{0}`. Name a parking queue in \
+         `parking-queues` of the context, move them there with `redrive park {0}`, and edit with --shelf parking; or edit one message \
+         without --keep, which sends it back",
+        desk.queue
+    )
 }
 
 async fn selected(global: &Global, context: &Context, command: &Edit) -> Result<Selected> {
@@ -176,6 +194,7 @@ async fn plan(
         handles: &[],
         filter,
         max_redrives: MAX_REDRIVES,
+        of_unknown_queue: false,
     };
     Ok(Some(
         make_of(state, desk, shelf, view.as_ref().and_then(ShelfView::holder), &wanted)?
@@ -194,7 +213,6 @@ fn finish(
     count: usize,
     plan: Option<&str>,
 ) -> Result<Exit> {
-        of_unknown_queue: false,
     let StoredAll { originals, done, earlier, handles, failed, .. } = stored;
     let originals = originals.map(|path| path.display().to_string());
     if let Some(originals) = originals.as_ref().filter(|_| failed.is_none()) {

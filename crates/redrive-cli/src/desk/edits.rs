@@ -190,13 +190,16 @@ impl Edits {
         if let Some(leased) = &leased {
             leased.lease.end().await;
         }
-        if stored.done > 0 || stored.failed.is_some() {
-            let record = record(desk, shelf, by, &filter, stored.done);
-            audit.append(&record).with_context(|| {
-                format!("{} messages are edited, and that could not be noted in the audit log", stored.done)
-            })?;
+        let noted = match stored.done > 0 || stored.failed.is_some() {
+            true => audit.append(&record(desk, shelf, by, &filter, stored.done)),
+            false => Ok(()),
+        };
+        let noted = noted.context("what is edited could not be noted in the audit log");
+        if let Err(error) = noted.and_then(|()| stored.journal.reached(Reached::Audited, shelf)) {
+            // The same command notes it. What ended the edit counts, and what is left to do.
+            note!("{error:#}");
+            stored.failed.get_or_insert(error);
         }
-        stored.journal.reached(Reached::Audited, shelf)?;
         Ok(stored)
     }
 }

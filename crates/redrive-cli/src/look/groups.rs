@@ -55,7 +55,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let shown = selected.nothing().unwrap_or_else(|| {
-        format!("{} in {}", plural(summary.count, "message"), plural(summary.groups.len(), "group"))
+        format!("{} in {}", plural(summary.count, "message"), plural(by_group.len(), "group"))
     });
     note!("{} {shelf}: {shown}, read {} ago", selected.desk.queue, short(selected.view.age(now)));
     let mut rows = table(["", "messages", "first", "last", "last day", "", "failure", "for example"]);

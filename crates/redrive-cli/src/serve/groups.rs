@@ -150,7 +150,7 @@ pub(super) async fn groups(
     let content = html! {
         (filter_form(&web, &which))
         p {
-            strong { (plural(summary.count, "message")) } " in " (plural(summary.groups.len(), "group")) " "
+            strong { (plural(summary.count, "message")) } " in " (plural(entries.by_group().len(), "group")) " "
             (age(&web, &which.queue, chosen.shelf, chosen.view.taken_at(), &here))
         }
         @let others = entries.of_others();
