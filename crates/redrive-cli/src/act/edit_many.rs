@@ -34,7 +34,6 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
     let (state, shelf) = (State::open(global)?, Shelf::from(command.which.shelf));
     let before = Before::read(&state, context.label(), &context.queue_name(&command.which.queue), shelf)?;
     let selected = selected(global, context, command).await?;
-    edited_stays(&selected.desk, shelf)?;
     let (edits, found) = edited(global, &selected, command, program).await?;
     let filter = format!("{} --jq {program}", selected.text);
     let became = within(global.timeout, before.judge(&selected.desk)).await?;
@@ -60,6 +59,7 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
                  see all of them",
             ));
         }
+        edited_stays(&selected.desk, shelf)?;
         if !command.yes && !counted(count, "edit")? {
             bail!("not done: the answer was no");
         }

@@ -295,7 +295,12 @@ async fn many_are_edited(shop: &Shop) {
     let edited = cli.run(&[&edit[..], &["--yes", "--reason", "a typing error"]].concat()).await;
     if !shop.takes_restored() {
         assert_eq!(edited.code, 1, "{}", edited.out);
-        assert!(edited.err.contains("lets nobody send to `orders/$DeadLetterQueue`"), "{}", edited.err);
+        assert!(
+            edited.err.contains("lets nobody store an edit in the dead-letter queue of `orders`"),
+            "{}",
+            edited.err
+        );
+        assert!(edited.err.contains("`redrive park orders`") && cli.originals() == 0, "{}", edited.err);
         return parking::edited_on_the_parking_queue(shop, &cli, &edit).await;
     }
     assert_eq!(edited.code, 0, "{}\n{}", edited.out, edited.err);

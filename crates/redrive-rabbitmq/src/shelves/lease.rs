@@ -105,7 +105,7 @@ impl ShelfLease {
     }
 
     pub(super) async fn give_back(&self, scan: ShelfScan) {
-        scan.end().await;
+        let _ = scan.end().await;
         self.held.store(0, Ordering::Relaxed);
     }
 

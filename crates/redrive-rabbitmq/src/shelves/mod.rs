@@ -178,7 +178,7 @@ impl Shelves for RabbitMqShelves {
         }
         let scan = self.begin_look(shelf, Duration::ZERO).await?;
         if scan.is_partial() {
-            scan.end().await;
+            let _ = scan.end().await;
             return Ok(None);
         }
         let page = page(scan, shelf, Shown::default(), 1).await?;
@@ -208,8 +208,9 @@ impl Shelves for RabbitMqShelves {
     ) -> Result<Option<Holder>, TransportError> {
         let mut scan = self.begin_look(shelf, LOOK_WAITS).await?;
         let outcome = look_at_all(&mut scan, each).await;
-        scan.end().await;
-        outcome
+        let holder = scan.end().await;
+        outcome?;
+        holder
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
@@ -278,19 +279,19 @@ impl Shelves for RabbitMqShelves {
     }
 }
 
-/// Passes all entries on. Returns who may have held others, before or after.
+/// Passes all entries on.
 async fn look_at_all(
     scan: &mut ShelfScan,
     each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
-) -> Result<Option<Holder>, TransportError> {
-    let before = scan.holder().await?;
+) -> Result<(), TransportError> {
+    scan.look_for_holders().await?;
     while let Some(found) = scan.next().await? {
         scan.keep(&found);
         if each(found.shelved).is_break() {
             break;
         }
     }
-    Ok(before.or(scan.holder().await?))
+    Ok(())
 }
 
 /// Reads one page, and ends the scan.
@@ -318,7 +319,7 @@ async fn page(
         }
     }
     let has_more = scan.has_more();
-    scan.end().await;
+    let _ = scan.end().await;
     outcome?;
     Ok(ShelfPage::new(page, has_more.then(|| shown.cursor(shelf))))
 }

@@ -37,6 +37,9 @@ const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 /// The same while nobody else consumes it. A broker that waits for its disk, or gets no processor, answers long before it has processed.
 const COUNTED_ALONE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Time limit for a quorum queue to forget the consumers of a scan that has ended.
+const CONSUMERS_END_WITHIN: Duration = Duration::from_millis(300);
+
 /// The messages of a window, and how many are left to take.
 type Taking = (Vec<Delivery>, u32);
 
@@ -87,21 +90,25 @@ impl ShelfScan {
             permit: None,
             began: Instant::now(),
             turn,
+            asks_for_holders: false,
+            holder: None,
             _open: open,
         }))
     }
 
-    /// Gives kept messages back in their order. When it resolves, the next scan sees them.
+    /// Gives kept messages back in their order. When it resolves, the next scan sees them. Returns who may have held messages meanwhile,
+    /// if that was [asked](Scan::look_for_holders).
     ///
     /// Cancel safe: everything is given back, a little later.
-    pub(super) async fn end(mut self) {
-        if let Some(ending) = self.begin_end() {
-            let _ = ending.await;
+    pub(super) async fn end(mut self) -> Result<Option<Holder>, TransportError> {
+        match self.begin_end() {
+            Some(ending) => joined(ending.await),
+            None => Ok(None),
         }
     }
 
     /// `None` outside of a runtime: the broker takes everything back with the channel, perhaps in another order.
-    fn begin_end(&mut self) -> Option<JoinHandle<()>> {
+    fn begin_end(&mut self) -> Option<JoinHandle<Result<Option<Holder>, TransportError>>> {
         let scan = self.0.take()?;
         Handle::try_current().ok().map(|runtime| runtime.spawn(scan.end()))
     }
@@ -160,6 +167,8 @@ pub(super) struct Scan {
     pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) began: Instant,
     turn: Turn,
+    asks_for_holders: bool,
+    holder: Option<Holder>,
     /// Dropped when everything is back.
     _open: OpenScan,
 }
@@ -202,14 +211,30 @@ impl Scan {
         (self.held.len() + self.ahead.len()) as u64
     }
 
-    /// Returns who may hold messages that the scan does not see.
-    pub(super) async fn holder(&self) -> Result<Option<Holder>, TransportError> {
+    /// Looks who may hold messages that the scan does not see; its [end](ShelfScan::end) looks again, and tells it. Before anything is
+    /// taken.
+    pub(super) async fn look_for_holders(&mut self) -> Result<(), TransportError> {
+        self.asks_for_holders = true;
+        self.holder = self.holder().await?;
+        Ok(())
+    }
+
+    async fn holder(&self) -> Result<Option<Holder>, TransportError> {
         if let Some(holder) = self.turn.holder() {
             return Ok(Some(holder));
         }
-        // The scan's own consumer is cancelled, and no other scan of redrive has the turn.
-        let consumers = topology::queue_state_on(self.channel.channel(), &self.queue).await?.consumers;
-        Ok((consumers > 0).then_some(Holder::Consumers(consumers)))
+        // No other scan of redrive has the turn. A quorum queue counts the cancelled consumers of a scan until it has back what they held.
+        let asked = Instant::now();
+        loop {
+            let consumers = topology::queue_state(&self.connection, &self.queue).await?.consumers;
+            if consumers == 0 {
+                return Ok(None);
+            }
+            if asked.elapsed() > CONSUMERS_END_WITHIN {
+                return Ok(Some(Holder::Consumers(consumers)));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Returns true if another scan has the turn.
@@ -296,7 +321,7 @@ impl Scan {
     /// Gives kept messages back in their order, and waits until the broker has processed everything before the channel closes.
     ///
     /// A quorum queue puts them behind all that came back earlier and was not taken since. So that also is taken, and given back.
-    async fn end(mut self) {
+    async fn end(mut self) -> Result<Option<Holder>, TransportError> {
         self.held.extend(self.in_hand);
         loop {
             self.held.extend(self.ahead.drain(..).map(|found| found.delivery_tag));
@@ -311,7 +336,12 @@ impl Scan {
         self.channel.settle_down().await;
         // When the broker answers, everything is back in its place, and the next scan sees it.
         self.channel.close().await;
+        let holder = match self.asks_for_holders && self.holder.is_none() {
+            true => self.holder().await,
+            false => Ok(self.holder),
+        };
         self.turn.end().await;
+        holder
     }
 
     /// Gives kept messages back in their order. If that fails, the channel is gone, and the broker takes everything back.

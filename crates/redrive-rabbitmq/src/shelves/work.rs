@@ -75,7 +75,7 @@ impl RabbitMqShelves {
         let (Some(lease), Selection::Handles(handles)) = (lease, which) else {
             let mut scan = self.begin_work(shelf).await?;
             let stopped = self.work_through(&mut scan, shelf, which, action, worked).await;
-            scan.end().await;
+            let _ = scan.end().await;
             return stopped;
         };
         let mut rest: HashSet<_> = handles.iter().filter(|handle| handle.shelf() == shelf).cloned().collect();
