@@ -9,8 +9,9 @@ use std::process::{Command, ExitCode};
 const CONFIGURATION: [&str; 2] =
     ["vm_memory_high_watermark.absolute = 6GB", "raft.wal_max_size_bytes = 512000000"];
 
-/// Runs the emulator's benchmark, which needs no RabbitMQ, but the release build of the emulator.
-pub(crate) fn run_servicebus(arguments: &[String]) -> Result<ExitCode> {
+/// Runs a benchmark that needs no shared RabbitMQ: that of the emulator, which needs its release build, or one that starts its own
+/// nodes.
+pub(crate) fn run_alone(arguments: &[String]) -> Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let packages = ["--package", "redrive-bench", "--package", "redrive-servicebus-emulator"];
     let built = Command::new(&cargo).args(["build", "--quiet", "--release"]).args(packages).status();

@@ -98,8 +98,12 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Test { servicebus_sdks: true, .. } => sdks::run(),
         Command::Test { quick: true, .. } => test::run_quick(),
         Command::Test { broker, .. } => test::run(&chosen(*broker)),
-        Command::Bench { arguments, .. } if arguments.first().is_some_and(|first| first == "servicebus") => {
-            bench::run_servicebus(arguments)
+        Command::Bench { arguments, .. }
+            if arguments
+                .first()
+                .is_some_and(|first| ["in-place", "servicebus"].contains(&first.as_str())) =>
+        {
+            bench::run_alone(arguments)
         }
         Command::Bench { broker, rivals, arguments } => {
             let versions = if broker.is_empty() { &Version::ALL[..] } else { broker };

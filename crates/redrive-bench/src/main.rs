@@ -6,11 +6,13 @@
 //! | [`contestant`] | the programs that are measured, each in a process of its own |
 //! | [`course`] | fills the queues, starts the contestants one after the other, measures, checks, reports |
 //! | [`scale`] | redrive alone: many consumers, many queues, many messages waiting, many messages in all |
+//! | [`in_place`] | an experiment: retries by AMQP 1.0, in one frame |
 //! | [`servicebus`] | redrive on Azure Service Bus, and the emulator: what each of the two costs |
 //! | [`server`], [`queues`], [`process`] | the brokers that run, the queues on them, what processes use |
 
 mod contestant;
 mod course;
+mod in_place;
 mod process;
 mod queues;
 mod scale;
@@ -42,6 +44,9 @@ enum Command {
     /// redrive alone, in large numbers.
     #[command(subcommand)]
     Scale(scale::Scale),
+    /// An experiment: retries by AMQP 1.0 on RabbitMQ 4.3. Starts its own nodes.
+    #[command(subcommand)]
+    InPlace(in_place::InPlace),
     /// The Service Bus emulator with redrive as its consumer, each a process of its own. Needs no broker.
     Servicebus(servicebus::Plan),
     /// The consumer of a Service Bus queue; started by `servicebus`, which tells it when to go.
@@ -59,6 +64,7 @@ fn main() -> ExitCode {
         Command::Run(plan) => runtime.block_on(course::run(&plan)),
         Command::Show(show) => course::show(&show).map(|()| ExitCode::SUCCESS),
         Command::Scale(scale) => runtime.block_on(scale::run(scale)).map(|()| ExitCode::SUCCESS),
+        Command::InPlace(what) => runtime.block_on(in_place::run(what)).map(|()| ExitCode::SUCCESS),
         Command::Servicebus(plan) => runtime.block_on(servicebus::run(&plan)).map(|()| ExitCode::SUCCESS),
         Command::ServicebusConsumer(task) => {
             runtime.block_on(servicebus::consume(task)).map(|()| ExitCode::SUCCESS)
