@@ -38,7 +38,7 @@ const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 const COUNTED_ALONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Time limit for a quorum queue to forget the consumers of a scan that has ended.
-const CONSUMERS_END_WITHIN: Duration = Duration::from_millis(300);
+const CONSUMERS_END_WITHIN: Duration = Duration::from_secs(2);
 
 /// The messages of a window, and how many are left to take.
 type Taking = (Vec<Delivery>, u32);
