@@ -138,13 +138,20 @@ impl Reception {
     /// Records a delivery. If the transport returned an error before, it can receive again; one that signalled an error signals the end
     /// of that too, but can receive something meanwhile.
     fn delivered(&self) {
-        if self.state.borrow().retry.is_some() {
-            return self.received();
-        }
+        let mut is_signalled = false;
         self.state.send_if_modified(|state| {
-            let interruption = state.interruption.as_mut();
-            interruption.map(|interruption| interruption.nothing_since = Instant::now()).is_some()
+            let interruption = state.interruption.as_mut().filter(|_| state.retry.is_none());
+            is_signalled = interruption
+                .map(|interruption| {
+                    interruption.nothing_since = Instant::now();
+                    state.has_received = true;
+                })
+                .is_some();
+            is_signalled
         });
+        if !is_signalled {
+            self.received();
+        }
     }
 
     /// Resolves with the error that ends the consumer. The time without being able to receive counts from `from` at the earliest.
@@ -332,6 +339,17 @@ mod tests {
         let last = Instant::now();
         reception.over(began).await;
         assert_eq!(last.elapsed(), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn after_the_first_delivery_no_refusal_is_the_end() {
+        let reception = reception(None);
+        reception.delivered();
+        assert!(reception.refused(error(TransportErrorKind::Topology)).is_ok());
+        assert!(!reception.receives.load(Ordering::Acquire));
+        reception.delivered();
+        assert!(reception.receives.load(Ordering::Acquire), "it can receive again");
+        assert!(reception.state.borrow().interruption.is_none());
     }
 
     #[tokio::test(start_paused = true)]
