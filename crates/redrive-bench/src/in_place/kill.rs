@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use redrive::prelude::*;
 use redrive::rabbitmq::{Delay, Native, QueueType};
 use redrive_brokers::{Cluster, Node, Version};
@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::client::Client;
 use super::observed::{FAILURES, Observed};
-use super::{QUEUE, declare, publish};
+use super::{Mode, QUEUE, declare, publish};
 
 /// The wait of each retry.
 const WAIT: Duration = Duration::from_secs(2);
@@ -36,16 +36,8 @@ pub(crate) struct Plan {
     mode: Vec<Mode>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mode {
-    /// `modified` with a delivery time, by AMQP 1.0.
-    InPlace,
-    Ladder,
-    Native,
-}
-
 pub(super) async fn run(plan: &Plan) -> Result<()> {
-    let modes = if plan.mode.is_empty() { Mode::value_variants() } else { &plan.mode };
+    let modes = if plan.mode.is_empty() { &Mode::ALL[..] } else { &plan.mode };
     for &mode in modes {
         let brokers = tokio::task::spawn_blocking({
             let cluster = plan.cluster;

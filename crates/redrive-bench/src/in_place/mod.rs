@@ -2,14 +2,16 @@
 //! our own, and RabbitMQ 4.3 holds it back in its quorum queue: no copy, no confirm, no delay queue.
 
 mod client;
+mod cost;
 mod kill;
 mod observed;
 mod target;
+mod waiting;
 
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
@@ -20,10 +22,29 @@ const QUEUE: &str = "in-place";
 /// Unconfirmed messages at most.
 const WINDOW: usize = 500;
 
+/// How a retried message waits.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    /// `modified` with a delivery time, by AMQP 1.0.
+    InPlace,
+    /// A copy in a delay queue, by redrive.
+    Ladder,
+    /// Returned to a queue that delays, by redrive.
+    Native,
+}
+
+impl Mode {
+    const ALL: [Self; 3] = [Self::InPlace, Self::Ladder, Self::Native];
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum InPlace {
+    /// What a retry costs broker and client.
+    Cost(cost::Plan),
     /// Each message fails three times while the broker is killed.
     Kill(kill::Plan),
+    /// A million messages that wait, and large annotations.
+    Waiting(waiting::Plan),
     /// Dead letters whose target is there, full or missing, with both strategies.
     Target,
 }
@@ -34,6 +55,8 @@ pub(crate) async fn run(what: InPlace) -> Result<()> {
             kill::check(&plan)?;
             kill::run(&plan).await
         }
+        InPlace::Cost(plan) => cost::run(&plan).await,
+        InPlace::Waiting(plan) => waiting::run(&plan).await,
         InPlace::Target => target::run().await,
     }
 }

@@ -210,8 +210,8 @@ impl<T: Transport> Context<T> {
         settlement: &Settlement,
     ) -> Option<Settlement> {
         let hopeless = judged == Consequence::NeverCopied && settlement.stores_copy();
-        let without_history = || Settlement::without_history(delivery.message(), &self.signals.facts());
-        (hopeless && !settlement.leaves_history_out(delivery.message())).then(without_history)
+        let without_history = || Settlement::without_history(delivery, &self.signals.facts());
+        (hopeless && !settlement.leaves_history_out()).then(without_history)
     }
 
     pub(super) fn cannot_copy(&self, delivery: &Delivery, in_flight: &mut InFlight, why: &dyn Display) {

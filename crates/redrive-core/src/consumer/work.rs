@@ -105,7 +105,7 @@ impl<T: Transport> Context<T> {
         {
             tracing::debug!("not due yet: continues to wait");
             drop(service);
-            if wait_on.leaves_history_out(delivery.message()) {
+            if wait_on.leaves_history_out() {
                 self.cannot_copy(&delivery, &mut in_flight, &NO_ROOM);
             }
             let ended = self.settle(&delivery, &mut in_flight, receipt, wait_on).await;
@@ -257,7 +257,7 @@ impl<T: Transport> Context<T> {
                 Settlement::planned(delivery, &disposition, &planning)
             }
         };
-        if settlement.leaves_history_out(delivery.message()) && !self.is_asked_to_reject(&disposition) {
+        if settlement.leaves_history_out() && !self.is_asked_to_reject(&disposition) {
             self.cannot_copy(delivery, in_flight, &NO_ROOM);
         }
         let ended = match disposition {

@@ -102,6 +102,7 @@ impl Settlement {
 
     /// Returns the same, for callers that still need the disposition afterwards.
     pub(crate) fn planned(delivery: &Delivery, disposition: &Disposition, planning: &Planning<'_>) -> Self {
+        let uncopied = || Self::without_history(delivery, planning.facts);
         match *disposition {
             Disposition::Ack | Disposition::Discard(_) => Self::Complete,
             Disposition::Release => release(delivery, planning),
@@ -111,7 +112,7 @@ impl Settlement {
                 copy.headers_mut().insert_own(names::SNOOZES, i64::from(snoozes));
                 // The handler came to an end: earlier deliveries are no sign of a message that kills its process.
                 copy.headers_mut().remove(names::HANDED_OUT);
-                reschedule(wait, most_late(wait), copy, delivery.message(), planning)
+                reschedule(wait, most_late(wait), copy, planning).unwrap_or_else(uncopied)
             }
             Disposition::Retry(wait, _) if stays_in_place(delivery, wait, planning) => {
                 Self::RetryInPlace { wait }
@@ -119,7 +120,7 @@ impl Settlement {
             Disposition::Retry(wait, ref failure) => {
                 let mut copy = failed_copy(delivery, failure, Some(wait), planning);
                 copy.headers_mut().remove(names::HANDED_OUT);
-                reschedule(wait, most_late(wait), copy, delivery.message(), planning)
+                reschedule(wait, most_late(wait), copy, planning).unwrap_or_else(uncopied)
             }
             // The transport is configured to let the broker dead-letter.
             Disposition::DeadLetter(_) if planning.facts.dead_letter == NativeDeadLetter::Preferred => {
@@ -151,14 +152,16 @@ impl Settlement {
             Some(_) => (remaining, most_late(remaining)),
         };
         let is_due = wait.is_zero();
-        let copy = || next_copy(delivery, planning);
-        (!is_due).then(|| reschedule(wait, most_late, copy(), delivery.message(), planning))
+        (!is_due).then(|| {
+            let planned = reschedule(wait, most_late, next_copy(delivery, planning), planning);
+            planned.unwrap_or_else(|| Self::without_history(delivery, planning.facts))
+        })
     }
 
     /// Plans the rest of a wait, `remaining`, for a waiting message that is moved to another place. Only its due time changes: if
-    /// a crash leaves it in both places, both are handled, as the same attempt.
+    /// a crash leaves it in both places, both are handled, as the same attempt. `None`: its headers leave no room for that time.
     #[must_use]
-    pub fn moved(waiting: &Message, remaining: Duration, planning: &Planning<'_>) -> Self {
+    pub fn moved(waiting: &Message, remaining: Duration, planning: &Planning<'_>) -> Option<Self> {
         let mut copy = waiting.clone();
         // It would end the wait early, and it is not the publisher's: redrive's copies carry no expiration of the publisher.
         if copy.properties().expiration.is_some() {
@@ -167,29 +170,30 @@ impl Settlement {
         for name in [names::NOT_BEFORE, names::WAIT_LEFT, names::DUE_AT] {
             copy.headers_mut().remove(name);
         }
-        reschedule(remaining, most_late(remaining), copy, waiting, planning)
+        reschedule(remaining, most_late(remaining), copy, planning)
     }
 
     /// Returns what is left to do for a message of which no copy with its history can be stored: the broker moves it to the
     /// dead-letter shelf itself; where it cannot, or not surely, a copy of the message as it arrived is stored there.
-    pub(crate) fn without_history(message: &Message, facts: &Facts) -> Self {
+    ///
+    /// The copy names its queue all the same: on a shelf that several queues share, it would be taken for another one's.
+    pub(crate) fn without_history(delivery: &Delivery, facts: &Facts) -> Self {
         if facts.dead_letter.is_possible() {
             return Self::NativeDeadLetter;
         }
-        let mut copy = message.clone();
-        // It would end the shelf's copy.
-        if copy.properties().expiration.is_some() {
-            copy.properties_mut().expiration = None;
-        }
+        let mut copy = delivery.message().clone();
+        keep_expiration(&mut copy);
+        write_copy_number(delivery, copy.headers_mut());
+        copy.headers_mut().insert_own(names::SOURCE_QUEUE, delivery.queue());
         Self::Shelve { shelf: Shelf::DeadLetter, copy }
     }
 
-    /// Returns true if `message` leaves the queue by this without a word about its failure.
-    pub(crate) fn leaves_history_out(&self, message: &Message) -> bool {
+    /// Returns true if the message leaves its queue by this without a word about its failure.
+    pub(crate) fn leaves_history_out(&self) -> bool {
         match self {
             Self::NativeDeadLetter => true,
-            // Each copy with a history has another number than the one before.
-            Self::Shelve { copy, .. } => copy.headers().get(names::HOP) == message.headers().get(names::HOP),
+            // Whatever has a history on a shelf has the time of that.
+            Self::Shelve { copy, .. } => !copy.headers().contains(names::SHELVED),
             _ => false,
         }
     }
@@ -261,20 +265,20 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
         write_wait_left(copy.headers_mut(), left);
     }
     if fits(&copy, planning) {
-        reschedule(Duration::ZERO, Duration::ZERO, copy, delivery.message(), planning)
+        let planned = reschedule(Duration::ZERO, Duration::ZERO, copy, planning);
+        planned.unwrap_or(Settlement::Release)
     } else {
         Settlement::Release
     }
 }
 
-/// Plans a copy that waits, and ends later by `most_late` at most if hops can be put together for that.
+/// Plans a copy that waits, and ends later by `most_late` at most if hops can be put together for that. `None`: there is no room for it.
 fn reschedule(
     wait: Duration,
     most_late: Duration,
     mut copy: Message,
-    original: &Message,
     planning: &Planning<'_>,
-) -> Settlement {
+) -> Option<Settlement> {
     // A handler or an error may ask for any wait; a due time beyond the longest one is taken for foreign when the copy arrives.
     let wait = planning.facts.delays.longest.map_or(wait, |longest| wait.min(longest));
     let hops = planning.facts.delays.hop_durations.as_deref();
@@ -290,10 +294,7 @@ fn reschedule(
         copy.headers_mut().insert_own(names::DUE_AT, due);
     }
     let fits = into_budget(&mut copy, planning);
-    if !fits {
-        return Settlement::without_history(original, planning.facts);
-    }
-    Settlement::Reschedule { wait: hop, copy }
+    fits.then_some(Settlement::Reschedule { wait: hop, copy })
 }
 
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {
@@ -302,7 +303,7 @@ fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Plann
     afresh::mark(copy.headers_mut(), planning.now);
     let fits = into_budget(&mut copy, planning);
     if !fits {
-        return Settlement::without_history(delivery.message(), planning.facts);
+        return Settlement::without_history(delivery, planning.facts);
     }
     Settlement::Shelve { shelf, copy }
 }
@@ -310,18 +311,13 @@ fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Plann
 /// Creates the next copy. Every copy differs from the one before, so that no copy is ever taken for its original.
 fn next_copy(delivery: &Delivery, planning: &Planning<'_>) -> Message {
     let mut copy = delivery.message().clone();
-    // What is left of the publisher's time to live would end the wait early.
-    if let Some(expiration) = copy.properties().expiration {
-        copy.properties_mut().expiration = None;
-        let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
-        copy.headers_mut().insert_own(names::EXPIRATION, millis);
-    }
+    keep_expiration(&mut copy);
     let headers = copy.headers_mut();
     headers.reserve(MOST_WRITTEN);
     if let Some(deadline) = delivery.deadline() {
         headers.insert_own(names::DEADLINE, write_time(deadline));
     }
-    headers.insert_own(names::HOP, i64::from(delivery.history().copy_number.saturating_add(1)));
+    write_copy_number(delivery, headers);
     headers.remove(names::NOT_BEFORE);
     headers.remove(names::WAIT_LEFT);
     headers.remove(names::DUE_AT);
@@ -337,6 +333,19 @@ fn next_copy(delivery: &Delivery, planning: &Planning<'_>) -> Message {
     }
     write_source(delivery, headers);
     copy
+}
+
+fn write_copy_number(delivery: &Delivery, headers: &mut Headers) {
+    headers.insert_own(names::HOP, i64::from(delivery.history().copy_number.saturating_add(1)));
+}
+
+/// Moves the publisher's time to live into a header: what is left of it would end a wait early, and a copy on a shelf.
+fn keep_expiration(copy: &mut Message) {
+    if let Some(expiration) = copy.properties().expiration {
+        copy.properties_mut().expiration = None;
+        let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
+        copy.headers_mut().insert_own(names::EXPIRATION, millis);
+    }
 }
 
 fn write_source(delivery: &Delivery, headers: &mut Headers) {

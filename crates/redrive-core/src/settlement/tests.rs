@@ -97,14 +97,17 @@ fn what_has_no_room_for_its_history_is_stored_as_it_arrived_unless_the_broker_mo
         facts.dead_letter = NativeDeadLetter::LastResort;
         assert_eq!(plan(&facts, &message, disposition()), Settlement::NativeDeadLetter);
         facts.dead_letter = NativeDeadLetter::No;
+        let settlement = plan(&facts, &message, disposition());
+        assert!(settlement.leaves_history_out());
+        let copy = message.clone().with_header(names::SOURCE_QUEUE, "q").with_header(names::HOP, 1_i64);
+        assert_eq!(settlement, Settlement::Shelve { shelf: Shelf::DeadLetter, copy });
         let mut expires = message.clone();
         expires.properties_mut().expiration = Some(Duration::from_secs(9));
-        for arrived in [&message, &expires] {
-            let settlement = plan(&facts, arrived, disposition());
-            assert!(settlement.leaves_history_out(arrived));
-            let as_it_arrived = Settlement::Shelve { shelf: Shelf::DeadLetter, copy: message.clone() };
-            assert_eq!(settlement, as_it_arrived, "and it does not expire there");
-        }
+        let Settlement::Shelve { copy, .. } = plan(&facts, &expires, disposition()) else {
+            panic!("no copy")
+        };
+        assert_eq!(copy.properties().expiration, None, "it would end there");
+        assert_eq!(copy.headers().get(names::EXPIRATION).and_then(Value::to_integer), Some(9000));
     }
 }
 

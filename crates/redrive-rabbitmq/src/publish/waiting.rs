@@ -95,7 +95,7 @@ impl CopyStore {
         // Before the transport is open, they are not part of the facts.
         facts.delays.hop_durations = Some(self.facts.strategy().hops());
         match Settlement::moved(message, wait, &Planning::new(SystemTime::now(), &facts)) {
-            Settlement::Reschedule { wait, copy } => Ok((wait, copy)),
+            Some(Settlement::Reschedule { wait, copy }) => Ok((wait, copy)),
             _ => {
                 let message = "the headers leave no room for the time when the message is due";
                 Err(TransportError::new(TransportErrorKind::TooLarge, message))

@@ -95,7 +95,7 @@ async fn collect(
 fn cannot_read(queue: &str, failed: lapin::Error) -> TransportError {
     match error::refusal(&failed) {
         Some(_) => error::verifying(queue, failed),
-        None => TransportError::new(TransportErrorKind::Unreachable, failed.to_string()).with_source(failed),
+        None => error::interrupted(&format!("queue `{queue}` cannot be read"), failed),
     }
 }
 

@@ -104,8 +104,8 @@ impl ConsumedEntity {
     pub(crate) async fn dead_letter_undecodable(&self, lock: Uuid, why: &str, session: Option<&SessionRef>) {
         warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
         let text = DeadLetterText::new(UNDECODABLE, why);
-        // The size of what cannot be read is not known; the text is short.
-        let message = DeadLettered { entity: &self.path, lock, session, properties_size: 0 };
+        // The size of what cannot be read is not known: it may be the reason of any refusal.
+        let message = DeadLettered { entity: &self.path, lock, session, properties_size: usize::MAX };
         let settled = dead_letter(&self.shared.connection, message, text).await;
         if let Err(error) = settled {
             warn!(entity = %self.path, %error, "a message that cannot be read was not dead-lettered; it is redelivered");

@@ -80,8 +80,9 @@ pub(crate) async fn dead_letter(
 ) -> Result<(), WireError> {
     let DeadLettered { entity, lock, session, properties_size } = message;
     let mut refused = None;
+    // Of the whole text: once one was refused that may not fit, all shorter ones are tried.
+    let size = properties_size.saturating_add(text.size());
     for text in text.shortened() {
-        let size = properties_size.saturating_add(text.size());
         if let Some(error) = &refused {
             warn!(%entity, %error, "a message could not be dead-lettered with its full text; trying with less");
         }
