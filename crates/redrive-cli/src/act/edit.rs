@@ -51,10 +51,10 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
         edited_stays(&selected.desk, handle.shelf())?;
     }
 
-    let written = EditText::of(original)?;
-    let (text, file) = in_editor(written.as_str())?;
+    let before = EditText::of(original)?;
+    let text = in_editor(before.as_str())?;
     let sensitive = if command.sensitive { SensitiveEdits::Allow } else { SensitiveEdits::Refuse };
-    let edited = EditText::parse(&as_written(&text, written.as_str()), original)
+    let edited = EditText::parse(&as_written(&text, before.as_str()), original)
         .context("the edit cannot be read: nothing was changed");
     let edit = edited.and_then(|edited| {
         let edit = redrive::ops::Edit::between(original, edited, sensitive);
@@ -63,7 +63,7 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     let edit = match edit {
         Ok(Some(edit)) => edit,
         Ok(None) => bail!("the text is as it was: nothing was changed"),
-        Err(error) => return Err(kept(file, error)),
+        Err(error) => return Err(kept(&text, error)),
     };
     print(&printable(&diff(original, edit.message())));
     let action = if command.keep { "keep this edit on the shelf" } else { "send this edit back" };
@@ -73,7 +73,9 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
 
     let then = if command.keep { Then::Keep } else { Then::SendBack };
     let by = operator(command.reason.as_deref());
-    let stored = desk::edit::store(&State::open(global)?, &selected.desk, entry, edit, then, by).await?;
+    let state = State::open(global)?;
+    let stored = desk::edit::store(&state, &selected.desk, entry, edit, then, by).await;
+    let stored = stored.map_err(|error| kept(&text, error))?;
     note!("the original is in {}", stored.original.display());
     if let Some(handle) = stored.handle {
         note!("its handle is {handle} now");
@@ -87,18 +89,12 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
 /// # Errors
 ///
 /// If there is no editor, or it fails.
-fn in_editor(text: &str) -> Result<(String, NamedTempFile)> {
+fn in_editor(text: &str) -> Result<String> {
     let editor = ["VISUAL", "EDITOR"]
         .into_iter()
         .find_map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
     let editor = editor.unwrap_or_else(|| OsString::from("vi"));
-    let mut file = tempfile::Builder::new()
-        .prefix("redrive-")
-        .suffix(".txt")
-        .tempfile()
-        .context("cannot write the text to edit")?;
-    file.write_all(text.as_bytes())?;
-    file.flush()?;
+    let file = written(text).context("cannot write the text to edit")?;
     // Ctrl-C is the editor's as long as it runs: the file would stay otherwise.
     let _signals = EndSignals::claim();
     // A shell takes editors with arguments, as `code --wait`.
@@ -108,13 +104,21 @@ fn in_editor(text: &str) -> Result<(String, NamedTempFile)> {
         bail!("the editor `{}` ended with {ran}: nothing was changed", editor.display());
     }
     match std::fs::read_to_string(file.path()) {
-        Ok(text) => Ok((text, file)),
+        Ok(text) => Ok(text),
         Err(error) => {
             let error =
                 anyhow::Error::from(error).context("cannot read the edited text: nothing was changed");
-            Err(kept(file, error))
+            Err(kept_as(file, error))
         }
     }
+}
+
+/// Writes a text to a new file that only the user can read.
+fn written(text: &str) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("redrive-").suffix(".txt").tempfile()?;
+    file.write_all(text.as_bytes())?;
+    file.flush()?;
+    Ok(file)
 }
 
 /// Returns the text without what the editor alone has changed: a byte order mark, and line ends as Windows has them.
@@ -126,8 +130,16 @@ fn as_written<'a>(edited: &'a str, written: &str) -> Cow<'a, str> {
     Cow::Borrowed(text)
 }
 
-/// Keeps the text of an edit that is not made, and says where: somebody may have worked on it for long.
-fn kept(file: NamedTempFile, error: anyhow::Error) -> anyhow::Error {
+/// Keeps the text of an edit that is not made, and says where: somebody may have worked on it for long. It is written only now: the file
+/// of the editor would stay if the process ended at the question.
+fn kept(text: &str, error: anyhow::Error) -> anyhow::Error {
+    match written(text) {
+        Ok(file) => kept_as(file, error),
+        Err(_) => error,
+    }
+}
+
+fn kept_as(file: NamedTempFile, error: anyhow::Error) -> anyhow::Error {
     match file.keep() {
         Ok((_, path)) => error.context(format!("the edited text is kept in {}", path.display())),
         Err(_) => error,

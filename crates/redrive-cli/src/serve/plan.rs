@@ -93,6 +93,10 @@ pub(super) async fn show(
             @for (target, count) in &lines.targets { li { (count) " " (text(target)) } }
             @for (why, count) in &lines.left_out { li { (count) " left where they are: " (text(why)) } }
         }
+        @if lines.of_unknown_queue > 0 {
+            p.bad { (lines.of_unknown_queue) " of them do not tell which of the queues that share this shelf they failed in." }
+        }
+        @if let Some(not_read) = &saved.not_read { p.bad { "Not all of the shelf was read: " (text(not_read)) "." } }
         @for name in &lines.names {
             p.bad { "Some messages name the queue " code { (text(&one_line(name, 80))) } ": it is not followed, any publisher can write that." }
         }

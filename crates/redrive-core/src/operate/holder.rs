@@ -18,6 +18,8 @@ pub enum Holder {
     Consumers(u32),
     /// A run or another work in many steps has the [lease](super::Shelves::lease) of the shelf.
     Lease,
+    /// The user of the connection may not know who holds entries.
+    Unknown,
     /// Another look or action has not given the shelf back in time.
     Look,
 }
@@ -33,6 +35,10 @@ impl fmt::Display for Holder {
             }
             Self::Lease => f.write_str(
                 "a run or an edit of redrive works on the shelf: messages that it holds are not seen",
+            ),
+            Self::Unknown => f.write_str(
+                "the broker does not let this user know whether others hold messages of the shelf, which are not seen then: on RabbitMQ grant \
+                 configure and read on `^redrive-(lease|look)\\.`",
             ),
             Self::Look => {
                 f.write_str("another client of redrive reads the shelf: messages that it holds are not seen")

@@ -74,7 +74,8 @@ impl Template {
     pub fn of(entry: &Shelved) -> Self {
         let error_type = entry.history.error_type.as_deref().filter(|_| is_recorded(entry));
         let text = error_text(entry).unwrap_or_default();
-        Self::new(entry.reason().unwrap_or_default(), error_type.unwrap_or_default(), &text)
+        let [reason, error_type] = [entry.reason(), error_type].map(|word| redact(word.unwrap_or_default()));
+        Self::new(&reason, &error_type, &text)
     }
 
     /// Returns the id of the group.

@@ -142,6 +142,7 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
             *counted.of(self.shelf) = before.entries + look.left_shelf;
             shelves.retain(|shelf| *shelf != self.shelf);
         }
+        let mut saw_all = look.held == 0;
         for shelf in shelves {
             let known = &mut self.known;
             let mut each = |entry: Shelved| {
@@ -150,9 +151,10 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
                 }
                 ControlFlow::Continue(())
             };
-            self.shelves.scan(shelf, &mut each).await?;
+            // What others hold was not seen: it is looked for again.
+            saw_all &= self.shelves.scan(shelf, &mut each).await?.is_none();
         }
-        (self.counted, self.saw_all) = (Some(counted), look.held == 0);
+        (self.counted, self.saw_all) = (Some(counted), saw_all);
         Ok(returned.fates)
     }
 }

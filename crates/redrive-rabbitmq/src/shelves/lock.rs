@@ -72,7 +72,13 @@ impl Lock {
                 // Another channel of this connection has it, or has just deleted it.
                 Some((403, text)) if text.contains("in exclusive use") => Ok(None),
                 Some((404, _)) => Ok(None),
-                _ => Err(error::verifying(queue, failed)),
+                _ => {
+                    // Nobody consumed it: it would stay as long as the connection, and keep everybody out.
+                    let channel = connection.channel_to_ask().await?;
+                    let deleting = channel.queue_delete(name, QueueDeleteOptions::default());
+                    let _ = with_timeout(&channel, deleting).await;
+                    Err(error::verifying(queue, failed))
+                }
             },
         }
     }
@@ -94,15 +100,16 @@ impl Lock {
     }
 }
 
-/// Returns true if somebody has this lock: another connection, or another channel of this one.
-pub(super) async fn is_taken(connection: &Connection, queue: &str) -> Result<bool, TransportError> {
+/// Returns true if somebody has this lock: another connection, or another channel of this one. `None`: the user may not know.
+pub(super) async fn is_taken(connection: &Connection, queue: &str) -> Result<Option<bool>, TransportError> {
     let channel = connection.channel_to_ask().await?;
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let asking = channel.queue_declare(short(queue, "the name of a queue")?, options, FieldTable::default());
     match with_timeout(&channel, asking).await {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(Some(true)),
         Err(failed) => match error::refusal(&failed) {
-            Some((code, _)) => Ok(code == 405),
+            Some((403, _)) => Ok(None),
+            Some((code, _)) => Ok(Some(code == 405)),
             None => Err(error::verifying(queue, failed)),
         },
     }

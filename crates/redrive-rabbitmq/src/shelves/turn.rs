@@ -72,9 +72,15 @@ impl RabbitMqShelves {
             Err(error) => return Err(error),
         };
         // Whoever has a lease fetches in turns as well, and holds what it passed from one step to the next.
-        let is_leased = self.lease.as_ref().is_none_or(|lease| lease.shelf != shelf)
-            && lock::is_taken(connection, &lock::queue_name(LEASE_QUEUE_PREFIX, name)).await?;
-        Ok(Turn { lock, holder: is_leased.then_some(Holder::Lease) })
+        let has_lease = self.lease.as_ref().is_some_and(|lease| lease.shelf == shelf);
+        let lease = lock::queue_name(LEASE_QUEUE_PREFIX, name);
+        let is_leased = if has_lease { Some(false) } else { lock::is_taken(connection, &lease).await? };
+        let holder = match is_leased {
+            Some(true) => Some(Holder::Lease),
+            Some(false) if lock.is_some() => None,
+            _ => Some(Holder::Unknown),
+        };
+        Ok(Turn { lock, holder })
     }
 
     /// Waits for the turn of an action.

@@ -7,7 +7,7 @@ use lapin::Consumer;
 use lapin::message::{BasicGetMessage, Delivery};
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions};
 use lapin::types::FieldTable;
-use redrive_core::{TransportError, TransportErrorKind};
+use redrive_core::TransportError;
 use tokio::time::timeout;
 
 use crate::connection::{Channel, while_open};
