@@ -21,7 +21,7 @@ pub(crate) fn max_header_bytes(frame_max: u32) -> Option<usize> {
 
 /// Refuses headers that do not fit into a frame: the client library does not check, and the broker would close the connection.
 pub(crate) fn check_header_size(message: &Message, frame_max: u32, form: Form) -> Result<(), TransportError> {
-    let stays = matches!(form, Form::Copy | Form::OnShelf);
+    let stays = form == Form::Shelved;
     let usual = max_header_bytes(frame_max);
     // What arrived whole can be stored as it is.
     let most =
@@ -55,8 +55,8 @@ mod tests {
         };
         for (bytes, waits, stays) in [(0, true, true), (120_000, false, true), (131_000, false, false)] {
             let expected = |fits| if fits { None } else { Some(TransportErrorKind::TooLarge) };
-            assert_eq!(refused(bytes, Form::WaitingCopy), expected(waits), "{bytes}");
-            assert_eq!(refused(bytes, Form::Copy), expected(stays), "{bytes}");
+            assert_eq!(refused(bytes, Form::Copy), expected(waits), "{bytes}");
+            assert_eq!(refused(bytes, Form::Shelved), expected(stays), "{bytes}");
         }
     }
 }

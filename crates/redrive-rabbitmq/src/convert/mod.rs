@@ -47,6 +47,8 @@ pub(crate) enum Form {
     Published,
     /// A copy: persistent whatever it says.
     Copy,
+    /// A copy that a consumer stores on a shelf: the same, and it may fill its frame, because the broker adds nothing to it there.
+    Shelved,
     /// A copy that waits: the same, and its story is packed.
     WaitingCopy,
     /// A copy that an operator stores on a shelf: persistent, and it keeps what RabbitMQ wrote about its deaths. A queue that

@@ -61,7 +61,7 @@ pub(crate) async fn settle(
         }
         Settlement::Reschedule { wait, copy } => Copied::Waiting(wait, copy),
         Settlement::Shelve { shelf, copy } => {
-            Copied::At(shared.plan.names.shelf(shelf).map(Route::queue), copy, Form::Copy)
+            Copied::At(shared.plan.names.shelf(shelf).map(Route::queue), copy, Form::Shelved)
         }
     };
     // Boxed: most deliveries are completed, and their futures should not reserve room for this.
