@@ -110,11 +110,14 @@ impl Flow {
         // Where a return is counted, the message is given back as a copy from the second time on.
         let by_copy = (on.version, on.queue_type) == (Version::V3_10, QueueType::Quorum);
         let in_place = self == Self::Retry && on.delays == Delays::Native;
+        // A classic queue moves nothing surely: a copy as it arrived is stored instead.
+        let by_broker = self == Self::Reject && on.queue_type == QueueType::Quorum;
         let moves = match self {
             Self::Retry => !in_place,
+            Self::Reject => !by_broker,
             Self::DeadLetter | Self::Redrive | Self::Park | Self::ParkByHand => true,
             Self::Release => by_copy,
-            Self::Ack | Self::Reject | Self::Discard => false,
+            Self::Ack | Self::Discard => false,
         };
         let operator = self.by_hand();
         match point {
@@ -134,7 +137,7 @@ impl Flow {
             FailPoint::AckWritten => operator.then_some(1..=2),
             FailPoint::NackWritten => None,
             FailPoint::NackHandedOver | FailPoint::NackFlushed => {
-                (in_place || matches!(self, Self::Reject | Self::Release)).then_some(1..=1)
+                (in_place || by_broker || self == Self::Release).then_some(1..=1)
             }
         }
     }

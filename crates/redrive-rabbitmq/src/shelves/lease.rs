@@ -12,13 +12,10 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::lock::{self, Lock};
+use super::lock::{self, LEASE_QUEUE_PREFIX, Lock};
 use super::scan::ShelfScan;
 use crate::error;
 use crate::shared::Shared;
-
-/// How the names of the queues begin that are leases.
-pub(crate) const LEASE_QUEUE_PREFIX: &str = "redrive-lease.";
 
 /// Without a step for so long, everything held is given back. A look at a large shelf between two steps takes half a minute.
 const IDLE: Duration = Duration::from_secs(60);

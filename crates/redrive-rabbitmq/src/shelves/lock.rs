@@ -15,6 +15,9 @@ use crate::connection::{Channel, Connection, uninterrupted, with_timeout};
 use crate::convert::short;
 use crate::error;
 
+/// How the names of the queues begin that are leases.
+pub(super) const LEASE_QUEUE_PREFIX: &str = "redrive-lease.";
+
 /// The first pause before a lock that another client has is tried again; each is twice as long as the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);

@@ -8,8 +8,7 @@ use redrive_core::{Holder, Shelf, TransportError, TransportErrorKind};
 use tracing::warn;
 
 use super::RabbitMqShelves;
-use super::lease::LEASE_QUEUE_PREFIX;
-use super::lock::{self, Lock};
+use super::lock::{self, LEASE_QUEUE_PREFIX, Lock};
 use crate::connection::Connection;
 use crate::error;
 
