@@ -104,7 +104,7 @@ proptest! {
             (Disposition::Release, Settlement::Reschedule { wait, .. }) => wait.is_zero(),
             (Disposition::Snooze(_) | Disposition::Retry(..), Settlement::Reschedule { .. }) => true,
             (Disposition::DeadLetter(_), Settlement::Shelve { shelf, .. }) => *shelf == Shelf::DeadLetter,
-            (Disposition::Park(_), Settlement::Shelve { shelf, .. }) => *shelf == Shelf::Parking,
+            (Disposition::Park(_), Settlement::Shelve { shelf: Shelf::Parking, .. }) => true,
             (Disposition::Release, _) => false,
             // There is no room for a history, and the broker does not move the message.
             (_, Settlement::Shelve { shelf: Shelf::DeadLetter, .. }) => {
