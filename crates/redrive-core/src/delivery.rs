@@ -10,6 +10,7 @@ use crate::header_names;
 use crate::headers::Value;
 use crate::history::FailureHistory;
 use crate::message::Message;
+use crate::origin::Origin;
 use crate::publisher::Publisher;
 use crate::settlement::begin_afresh;
 use crate::times::plausible;
@@ -109,7 +110,7 @@ impl Delivery {
 
     /// Returns the headers that do not change between deliveries of this message.
     pub(crate) fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
-        let counting = self.fields.origin.names.counting_headers;
+        let counting = self.fields.origin.counting_headers();
         self.fields.message.headers().iter().filter(|(name, _)| !counting.contains(name))
     }
 
@@ -117,9 +118,7 @@ impl Delivery {
     #[must_use]
     pub fn published_to(self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
         self.with(|fields| {
-            let names = Arc::make_mut(&mut fields.origin.names);
-            names.exchange = exchange.into();
-            names.routing_key = routing_key.into();
+            fields.origin.set_published_to(exchange.into(), routing_key.into());
         })
     }
 
@@ -469,58 +468,5 @@ impl fmt::Debug for Delivery {
             .field("history", history)
             .field("put_back", put_back)
             .finish()
-    }
-}
-
-/// Origin of a delivery: its queue, and the exchange and key that it was published with. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    names: Arc<Names>,
-}
-
-#[derive(Clone, Debug)]
-struct Names {
-    queue: Arc<str>,
-    exchange: Arc<str>,
-    routing_key: Arc<str>,
-    counting_headers: &'static [&'static str],
-}
-
-impl Origin {
-    /// Creates the origin: this queue (or subscription), published to this exchange (or topic) with this routing key.
-    #[must_use]
-    pub fn new(
-        queue: impl Into<Arc<str>>,
-        exchange: impl Into<Arc<str>>,
-        routing_key: impl Into<Arc<str>>,
-    ) -> Self {
-        let (queue, exchange, routing_key) = (queue.into(), exchange.into(), routing_key.into());
-        Self { names: Arc::new(Names { queue, exchange, routing_key, counting_headers: &[] }) }
-    }
-
-    /// Names the headers into which the broker writes its counts: they differ with each delivery of one message, and are no part
-    /// of its identity.
-    #[must_use]
-    pub fn with_counting_headers(mut self, names: &'static [&'static str]) -> Self {
-        Arc::make_mut(&mut self.names).counting_headers = names;
-        self
-    }
-
-    /// Returns the queue (or subscription).
-    #[must_use]
-    pub fn queue(&self) -> &str {
-        &self.names.queue
-    }
-
-    /// Returns the exchange (or topic).
-    #[must_use]
-    pub fn exchange(&self) -> &str {
-        &self.names.exchange
-    }
-
-    /// Returns the routing key.
-    #[must_use]
-    pub fn routing_key(&self) -> &str {
-        &self.names.routing_key
     }
 }

@@ -24,6 +24,7 @@ mod needs;
 mod operate;
 #[cfg(feature = "config")]
 mod options;
+mod origin;
 mod publisher;
 mod readiness;
 mod redact;
@@ -52,7 +53,7 @@ pub use consumer::{
     Consumer, ConsumerError, ConsumerHandle, Consumers, ConsumersError, ConsumersHandle, Event, Health,
     LayerOfHandlers, Observer, Phase, Report, Runner, Suspects, Tracer,
 };
-pub use delivery::{Delivery, Origin};
+pub use delivery::Delivery;
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
 pub use extensions::Extensions;
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
@@ -81,6 +82,7 @@ pub use operate::{
 };
 #[cfg(feature = "config")]
 pub use options::{ConnectionString, ConsumerOptions, OptionsError, ShelfQueues};
+pub use origin::Origin;
 pub use publisher::{Outgoing, Publish, Publisher};
 pub use readiness::{NamedLayer, NamedService};
 pub use redact::redact;
