@@ -2,7 +2,7 @@
 
 use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
-use redrive_core::{BoxError, Shelf, TransportError, TransportErrorKind, redact};
+use redrive_core::{BoxError, TransportError, TransportErrorKind, redact};
 
 /// The frame size below which newer versions of RabbitMQ end a connection, without a reason. Older ones accept 4096.
 const LEAST_FRAME_MAX: u32 = 8192;
@@ -248,38 +248,6 @@ pub(crate) fn read_in_part() -> TransportError {
     TransportError::new(TransportErrorKind::TooLarge, message)
 }
 
-/// Error for a shelf on which another client works.
-pub(crate) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {
-    TransportError::new(
-        TransportErrorKind::Locked,
-        format!(
-            "another run works on the {shelf} shelf of `{queue}`, perhaps from another machine: its connection owns the queue `{lease}`. Wait \
-             until it has ended"
-        ),
-    )
-}
-
-/// Error for an action on a shelf that somebody reads and does not give back.
-pub(crate) fn is_read(queue: &str, shelf: Shelf) -> TransportError {
-    TransportError::new(
-        TransportErrorKind::Locked,
-        format!(
-            "another client of redrive has been reading the {shelf} shelf of `{queue}` for a minute, and what it holds is not seen. Wait until \
-             it has ended, then try again"
-        ),
-    )
-}
-
-/// Error for a shelf whose messages the broker removes if they are looked at too often.
-pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
-    let message = format!(
-        "`{queue}` is not read: each look counts as a delivery, and RabbitMQ removes a message after {limit} of them. Move the messages \
-         to a queue with a large `x-delivery-limit`. Only if nobody set a limit on this queue, and a policy sets a large one, accept it \
-         with `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
-    );
-    TransportError::new(TransportErrorKind::Unsupported, message)
-}
-
 /// Error for a work queue that is a stream.
 pub(crate) fn works_on_a_stream(queue: &str) -> TransportError {
     let message = format!(
@@ -296,26 +264,6 @@ pub(crate) fn goes_with_its_consumer(queue: &str) -> TransportError {
          restart leaves it without a consumer. Declare it without `auto-delete`"
     );
     TransportError::new(TransportErrorKind::Topology, message)
-}
-
-/// Error for a shelf from which nothing can be taken.
-pub(crate) fn is_a_stream(queue: &str) -> TransportError {
-    let message = format!(
-        "`{queue}` is a stream: what is read and acknowledged stays in it, so that nothing on it can be sent back or discarded once. Let dead \
-         letters go to a queue; of those in the stream, copy what is still needed to one"
-    );
-    TransportError::new(TransportErrorKind::Unsupported, message)
-}
-
-/// Error for a shelf with a message that the broker removes if more processes die while they read it.
-pub(crate) fn dies_with_the_process(queue: &str, limit: i64, highest: i64) -> TransportError {
-    let message = format!(
-        "`{queue}` is not read: a message in it was given back {highest} times, by whoever read it, and RabbitMQ removes it after {limit}. \
-         A process that is killed while it looks adds one. Move the messages to a queue with a large `x-delivery-limit`. Only if nobody \
-         set a limit on this queue, and a policy sets a large one, accept it with `Options::accept_low_delivery_limit`, \
-         `--accept-low-delivery-limit` on the command line"
-    );
-    TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
 /// Returns true when a copy was not stored because of its own content; other copies may still be stored.

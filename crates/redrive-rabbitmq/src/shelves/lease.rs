@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::lock::{self, LEASE_QUEUE_PREFIX, Lock};
+use super::refusal;
 use super::scan::ShelfScan;
-use crate::error;
 use crate::shared::Shared;
 
 /// Without a step for so long, everything held is given back. A look at a large shelf between two steps takes half a minute.
@@ -131,7 +131,7 @@ async fn take_lock(shared: &Arc<Shared>, shelf: Shelf, patience: Duration) -> Re
         async move { shared.queues.control().await }
     };
     let taken = Lock::take(connect, &queue, patience).await?;
-    taken.ok_or_else(|| error::leased(shared.queue(), shelf, &queue))
+    taken.ok_or_else(|| refusal::leased(shared.queue(), shelf, &queue))
 }
 
 impl fmt::Debug for ShelfLease {

@@ -24,6 +24,7 @@ mod lock;
 mod numbers;
 mod open_scans;
 mod owners;
+mod refusal;
 mod reports;
 mod scan;
 mod turn;
@@ -44,7 +45,6 @@ use tokio::sync::Mutex;
 
 use crate::connection::{Connection, uninterrupted};
 use crate::convert::Form;
-use crate::error;
 use crate::publish::{Caller, RefusedInTurn};
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -128,8 +128,8 @@ impl RabbitMqShelves {
         let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
         let read_effect = self.read_effect(&queue).await?;
         match read_effect {
-            ReadEffect::KeepsAll => return Err(error::is_a_stream(&queue)),
-            ReadEffect::Counts(limit) => return Err(error::looks_are_counted(&queue, limit)),
+            ReadEffect::KeepsAll => return Err(refusal::is_a_stream(&queue)),
+            ReadEffect::Counts(limit) => return Err(refusal::looks_are_counted(&queue, limit)),
             ReadEffect::Safe | ReadEffect::MovesToTheEnd | ReadEffect::SafeBelow(_) => {}
         }
         let open = self.open_scans.open();

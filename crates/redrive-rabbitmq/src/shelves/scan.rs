@@ -18,6 +18,7 @@ use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, TakenNumbers};
 use super::open_scans::OpenScan;
 use super::owners::Owners;
+use super::refusal;
 use super::turn::Turn;
 use super::window;
 use crate::broker::{Version, deaths, delivery_count};
@@ -313,7 +314,7 @@ impl Scan {
         {
             // Only this window is held, and only for a moment.
             self.left = Some(0);
-            return Err(error::dies_with_the_process(&self.queue, limit, highest));
+            return Err(refusal::dies_with_the_process(&self.queue, limit, highest));
         }
         Ok(())
     }

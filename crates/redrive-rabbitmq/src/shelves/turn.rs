@@ -9,8 +9,8 @@ use tracing::warn;
 
 use super::RabbitMqShelves;
 use super::lock::{self, LEASE_QUEUE_PREFIX, Lock};
+use super::refusal;
 use crate::connection::Connection;
-use crate::error;
 
 /// How the names of the queues begin that are turns.
 pub(crate) const TURN_QUEUE_PREFIX: &str = "redrive-look.";
@@ -90,7 +90,7 @@ impl RabbitMqShelves {
     ) -> Result<Turn, TransportError> {
         let turn = self.turn(connection, shelf, ACTION_WAITS).await?;
         match turn.holder() {
-            Some(Holder::Look) => Err(error::is_read(self.shared.queue(), shelf)),
+            Some(Holder::Look) => Err(refusal::is_read(self.shared.queue(), shelf)),
             _ => Ok(turn),
         }
     }
