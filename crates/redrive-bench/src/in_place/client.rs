@@ -40,7 +40,17 @@ pub(super) struct Client {
 impl Client {
     /// Receives from a queue, with this many deliveries in flight at most.
     pub(super) async fn attach(address: SocketAddr, queue: &str, prefetch: u32) -> Result<Self> {
-        let sasl_profile = SaslProfile::Plain { username: "guest".to_owned(), password: "guest".to_owned() };
+        Self::attach_as("guest", address, queue, prefetch).await
+    }
+
+    /// As a user whose password is its name.
+    pub(super) async fn attach_as(
+        user: &str,
+        address: SocketAddr,
+        queue: &str,
+        prefetch: u32,
+    ) -> Result<Self> {
+        let sasl_profile = SaslProfile::Plain { username: user.to_owned(), password: user.to_owned() };
         let stream = tokio::net::TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let mut connection = Connection::builder()

@@ -45,7 +45,7 @@ pub(crate) enum InPlace {
     Kill(kill::Plan),
     /// A million messages that wait, and large annotations.
     Waiting(waiting::Plan),
-    /// Dead letters whose target is there, full or missing, with both strategies.
+    /// Dead letters whose target is there, forbidden, full or missing, with both strategies.
     Target,
 }
 

@@ -15,6 +15,7 @@ const MESSAGES: usize = 20;
 const ROOM: i32 = 5;
 /// The broker tries again every three minutes.
 const SENT_AGAIN_WITHIN: Duration = Duration::from_secs(400);
+const READER: &str = "reader";
 const REASON: &str = "the card has expired";
 
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +23,19 @@ enum Target {
     There,
     Full,
     Missing,
+    /// The consumer's user may read the work queue, and nothing else.
+    Forbidden,
 }
 
 pub(super) async fn run() -> Result<()> {
     let node = tokio::task::spawn_blocking(|| Node::start(Version::V4_3)).await??;
+    node.aside(|node| {
+        node.ctl(&["add_user", READER, READER])?;
+        node.ctl(&["set_permissions", READER, "", "", "^work-.*"])
+    })
+    .await?;
     for strategy in ["at-most-once", "at-least-once"] {
-        for target in [Target::There, Target::Full, Target::Missing] {
+        for target in [Target::There, Target::Forbidden, Target::Full, Target::Missing] {
             run_one(&node, strategy, target).await?;
         }
     }
@@ -47,7 +55,7 @@ async fn run_one(node: &Node, strategy: &str, target: Target) -> Result<()> {
     ];
     declare(&url, &queue, &dead_letters).await?;
     match target {
-        Target::There => declare(&url, &shelf, &[]).await?,
+        Target::There | Target::Forbidden => declare(&url, &shelf, &[]).await?,
         Target::Full => {
             let full = [("x-max-length", AMQPValue::LongInt(ROOM)), ("x-overflow", text("reject-publish"))];
             declare(&url, &shelf, &full).await?;
@@ -58,7 +66,8 @@ async fn run_one(node: &Node, strategy: &str, target: Target) -> Result<()> {
         Target::Missing => {}
     }
     publish(&url, &queue, 0..MESSAGES).await?;
-    let mut client = Client::attach(node.address(), &queue, 100).await?;
+    let user = if matches!(target, Target::Forbidden) { READER } else { "guest" };
+    let mut client = Client::attach_as(user, node.address(), &queue, 100).await?;
     for _ in 0..MESSAGES {
         let arrival =
             timeout(Duration::from_secs(20), client.next()).await.context("a message did not come")??;
@@ -71,7 +80,7 @@ async fn run_one(node: &Node, strategy: &str, target: Target) -> Result<()> {
     let (found, reason) = on_the_shelf(&url, &shelf).await?;
     let stored = found - if matches!(target, Target::Full) { ROOM as usize } else { 0 };
     // Now there is room.
-    if !matches!(target, Target::There) {
+    if matches!(target, Target::Full | Target::Missing) {
         let (connection, channel) = channel(&url).await?;
         channel.queue_delete(shelf.as_str().into(), QueueDeleteOptions::default()).await?;
         connection.close(200, "OK".into()).await?;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
-use clap::Args;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::{Args, ValueEnum};
 use redrive::Event;
 use redrive::prelude::*;
 
-use super::QUEUE;
+use super::{QUEUE, frames, library};
 use crate::contestant::{Tally, finish, ready};
 use crate::task;
 
@@ -27,9 +27,35 @@ pub(crate) struct Consumption {
     /// How many of a hundred messages fail the first time.
     #[arg(long)]
     failures: u64,
+    /// What reads and settles.
+    #[arg(long, default_value = "redrive")]
+    by: By,
+}
+
+/// What consumes the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum By {
+    Redrive,
+    /// The client library, by hand: it settles without hearing the outcome.
+    Library,
+    /// Frames of our own, by hand.
+    Frames,
+}
+
+impl By {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Redrive => "redrive",
+            Self::Library => "library",
+            Self::Frames => "frames",
+        }
+    }
 }
 
 pub(crate) async fn consume(task: Consumption) -> Result<()> {
+    if task.by != By::Redrive {
+        return by_hand(&task).await;
+    }
     let transport = ServiceBus::connect(&task.connection_string, QUEUE).await?;
     let tally = Arc::new(Tally::new(task.count));
     let (handled, settled, done) = (Arc::clone(&tally), Arc::clone(&tally), Arc::clone(&tally));
@@ -60,6 +86,20 @@ pub(crate) async fn consume(task: Consumption) -> Result<()> {
     let expected = (0..task.count).filter(|number| number % 100 < failures).count() as u64;
     if report.acknowledged != task.count || report.retried != expected {
         return Err(anyhow!("{} acknowledged and {expected} retried were expected: {report:?}", task.count));
+    }
+    finish(&tally, async { Ok(()) }).await
+}
+
+async fn by_hand(task: &Consumption) -> Result<()> {
+    ensure!(task.failures == 0, "what is written by hand retries nothing");
+    let address = task.connection_string.strip_prefix("Endpoint=sb://").and_then(|rest| rest.split(';').next());
+    let address = address.context("the connection string begins with its endpoint")?;
+    let tally = Tally::new(task.count);
+    ready().await?;
+    if task.by == By::Frames {
+        frames::consume(address, QUEUE, task.prefetch, &tally).await?;
+    } else {
+        library::consume(address, QUEUE, task.prefetch, &tally).await?;
     }
     finish(&tally, async { Ok(()) }).await
 }

@@ -3,6 +3,8 @@
 
 mod consumer;
 mod emulator;
+mod frames;
+mod library;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,6 +20,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 pub(crate) use self::consumer::{Consumption, consume};
+use self::consumer::By;
 use self::emulator::Emulator;
 use crate::course::heat::{Heat, measure};
 use crate::task;
@@ -52,6 +55,9 @@ pub(crate) struct Plan {
     /// Binaries of this program to compare as consumers; by itself this one.
     #[arg(long)]
     consumer: Vec<PathBuf>,
+    /// What consumes; may be repeated. Written by hand: `library` and `frames`, which retry nothing.
+    #[arg(long, default_values = ["redrive"])]
+    by: Vec<By>,
 }
 
 pub(crate) async fn run(plan: &Plan) -> Result<()> {
@@ -68,7 +74,8 @@ pub(crate) async fn run(plan: &Plan) -> Result<()> {
     for percent in FAILURES {
         for emulator in &emulators {
             for consumer in &consumers {
-                lines.push(Line { percent, emulator, consumer, heats: Vec::new() });
+                let able = plan.by.iter().filter(|&&by| percent == 0 || by == By::Redrive);
+                lines.extend(able.map(|&by| Line { percent, emulator, consumer, by, heats: Vec::new() }));
             }
         }
     }
@@ -134,6 +141,7 @@ async fn heat(plan: &Plan, line: &Line<'_>) -> Result<Heat> {
         .args(["--count", &plan.count.to_string()])
         .args(["--prefetch", &plan.prefetch.to_string()])
         .args(["--failures", &line.percent.to_string()])
+        .args(["--by", line.by.name()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -152,6 +160,7 @@ struct Line<'a> {
     percent: u64,
     emulator: &'a PathBuf,
     consumer: &'a PathBuf,
+    by: By,
     heats: Vec<Heat>,
 }
 
@@ -167,7 +176,7 @@ impl Line<'_> {
         } else {
             format!("{} % retried once", self.percent)
         };
-        format!("{work} ({} < {})", self.emulator.display(), self.consumer.display())
+        format!("{work}, {} ({} < {})", self.by.name(), self.emulator.display(), self.consumer.display())
     }
 }
 
