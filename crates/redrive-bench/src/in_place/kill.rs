@@ -94,6 +94,7 @@ impl Watched {
 async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
     let watched = Watched(Arc::new(Mutex::new(Observed::new(plan.messages, WAIT))));
     let url = brokers.nodes()[0].url();
+    let mut reports = None;
     let worker = match mode {
         Mode::InPlace => {
             declare(&url, QUEUE, &[]).await?;
@@ -110,6 +111,7 @@ async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
             let running =
                 tokio::spawn(async move { consumer.run().await.map(drop).context("the consumer ended") });
             handle.wait_for_health(redrive::Health::is_ready).await;
+            reports = Some(handle);
             running
         }
     };
@@ -134,8 +136,18 @@ async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
     // What was acknowledged and is handed out again would come now.
     sleep(3 * WAIT).await;
     let faults = timeout(Duration::from_secs(60), faults).await.context("the faults did not end")???;
-    worker.abort();
     let verdict = watched.lock().verdict();
+    if verdict.lost > 0 {
+        println!("{:#?}", reports.map(|handle| handle.health()));
+        let columns = ["name", "messages_ready", "messages_unacknowledged", "messages", "consumers", "state"];
+        let list = [&["list_queues"], &columns[..]].concat();
+        println!("{}", brokers.nodes()[0].aside(move |node| node.ctl(&list)).await?);
+        // Who comes anew sees whether the broker has them.
+        worker.abort();
+        sleep(3 * WAIT).await;
+        println!("without the consumer: {}", brokers.nodes()[0].aside(move |node| node.ctl(&["list_queues", "name", "messages_ready", "messages_unacknowledged", "messages", "consumers"])).await?);
+    }
+    worker.abort();
     println!("{mode:?}: {} messages, {faults}, {:.0?}: {verdict}", plan.messages, began.elapsed());
     Ok(())
 }

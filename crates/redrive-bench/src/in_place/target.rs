@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use lapin::options::{BasicGetOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::{Node, Version};
@@ -59,12 +59,16 @@ async fn run_one(node: &Node, strategy: &str, target: Target) -> Result<()> {
         Target::Full => {
             let full = [("x-max-length", AMQPValue::LongInt(ROOM)), ("x-overflow", text("reject-publish"))];
             declare(&url, &shelf, &full).await?;
-            // A burst of dead letters would pass the limit.
-            publish(&url, &shelf, 0..ROOM as usize).await?;
-            sleep(Duration::from_secs(1)).await;
+            // The queue refuses once it is beyond its limit, and only whom it has told so: one after the other.
+            let mut filled = 0;
+            while publish(&url, &shelf, filled..filled + 1).await.is_ok() {
+                filled += 1;
+                ensure!(filled < 10 * ROOM as usize, "the shelf does not become full");
+            }
         }
         Target::Missing => {}
     }
+    let (before, _) = on_the_shelf(&url, &shelf).await?;
     publish(&url, &queue, 0..MESSAGES).await?;
     let user = if matches!(target, Target::Forbidden) { READER } else { "guest" };
     let mut client = Client::attach_as(user, node.address(), &queue, 100).await?;
@@ -78,7 +82,7 @@ async fn run_one(node: &Node, strategy: &str, target: Target) -> Result<()> {
     let again = timeout(Duration::from_millis(500), client.next()).await.is_ok();
     drop(client);
     let (found, reason) = on_the_shelf(&url, &shelf).await?;
-    let stored = found - if matches!(target, Target::Full) { ROOM as usize } else { 0 };
+    let stored = found - before;
     // Now there is room.
     if matches!(target, Target::Full | Target::Missing) {
         let (connection, channel) = channel(&url).await?;

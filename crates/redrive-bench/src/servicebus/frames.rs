@@ -38,7 +38,8 @@ struct Link {
     stream: TcpStream,
     read: Vec<u8>,
     out: Vec<u8>,
-    /// Of the next transfer.
+    /// Of the first and of the next transfer.
+    first: u32,
     next: u32,
     settled: u32,
     allowed_at: u32,
@@ -49,7 +50,7 @@ impl Link {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let mut link =
-            Self { stream, read: Vec::new(), out: Vec::new(), next: 0, settled: 0, allowed_at: 0 };
+            Self { stream, read: Vec::new(), out: Vec::new(), first: 0, next: 0, settled: 0, allowed_at: 0 };
         link.stream.write_all(SASL).await?;
         link.header(SASL).await?;
         let init = List::default().symbol("ANONYMOUS").null();
@@ -69,6 +70,12 @@ impl Link {
         loop {
             let frame = link.frame().await?;
             let (code, mut fields) = performative(&frame)?;
+            if code == BEGIN {
+                fields.skip(1)?;
+                let Value::Number(first) = fields.value()? else { bail!("no number") };
+                link.first = u32::try_from(first)?;
+                link.next = link.first;
+            }
             if code == ATTACH {
                 fields.skip(5)?;
                 ensure!(!matches!(fields.value()?, Value::Null), "the queue was refused");
@@ -102,8 +109,9 @@ impl Link {
     }
 
     fn allow(&mut self, prefetch: u32) {
+        let taken = self.next - self.first;
         let flow = List::default().uint(self.next).uint(WINDOW).uint(0).uint(WINDOW).uint(0);
-        put(&mut self.out, 0, FLOW, flow.uint(self.next).uint(prefetch - (self.next - self.settled)));
+        put(&mut self.out, 0, FLOW, flow.uint(taken).uint(prefetch - (taken - self.settled)));
         self.allowed_at = self.settled;
     }
 
@@ -122,7 +130,8 @@ impl Link {
             match code {
                 TRANSFER => {
                     let (_handle, id, tag) = (fields.value()?, fields.value()?, fields.value()?);
-                    ensure!(matches!(id, Value::Number(id) if id == i64::from(self.next)), "out of turn");
+                    let Value::Number(id) = id else { bail!("no number") };
+                    ensure!(id == i64::from(self.next), "{id} came in the turn of {}", self.next);
                     fields.skip(2)?;
                     ensure!(!matches!(fields.value(), Ok(Value::Flag(true))), "in more than one frame");
                     let Value::Bytes(lock) = tag else { bail!("no lock") };
