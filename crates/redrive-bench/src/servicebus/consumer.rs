@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use redrive::Event;
 use redrive::prelude::*;
 
-use super::{QUEUE, frames, library};
+use super::{BODY, QUEUE, frames, library};
 use crate::contestant::{Tally, finish, ready};
 use crate::task;
 
@@ -40,6 +40,8 @@ pub(super) enum By {
     Library,
     /// Frames of our own, by hand.
     Frames,
+    /// redrive in process: what its engine takes without a wire.
+    Memory,
 }
 
 impl By {
@@ -48,15 +50,28 @@ impl By {
             Self::Redrive => "redrive",
             Self::Library => "library",
             Self::Frames => "frames",
+            Self::Memory => "memory",
         }
     }
 }
 
 pub(crate) async fn consume(task: Consumption) -> Result<()> {
-    if task.by != By::Redrive {
-        return by_hand(&task).await;
+    match task.by {
+        By::Redrive => {
+            with_redrive(ServiceBus::connect(&task.connection_string, QUEUE).await?, &task).await
+        }
+        By::Memory => {
+            let memory = redrive::memory::Memory::new(QUEUE);
+            for number in 0..task.count {
+                memory.publish(Message::new(task::body(number, BODY)).with_id(number.to_string())).await?;
+            }
+            with_redrive(memory, &task).await
+        }
+        By::Library | By::Frames => by_hand(&task).await,
     }
-    let transport = ServiceBus::connect(&task.connection_string, QUEUE).await?;
+}
+
+async fn with_redrive(transport: impl Transport, task: &Consumption) -> Result<()> {
     let tally = Arc::new(Tally::new(task.count));
     let (handled, settled, done) = (Arc::clone(&tally), Arc::clone(&tally), Arc::clone(&tally));
     let failures = task.failures;
