@@ -1,13 +1,13 @@
 //! What is printed: data on stdout, talk on stderr. No control character of a message reaches a terminal.
 
 use std::borrow::Cow;
-use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow};
 use comfy_table::{ContentArrangement, Table};
+pub(crate) use redrive::plural;
 use redrive::{Shelf, Timestamp, plausible};
 use serde::Serialize;
 
@@ -157,13 +157,6 @@ pub(crate) fn failure(reason: Option<&str>, text: &str) -> String {
     }
 }
 
-/// Returns a count with its word.
-pub(crate) fn plural(count: impl Display, word: &str) -> String {
-    let count = count.to_string();
-    let s = if count == "1" { "" } else { "s" };
-    format!("{count} {word}{s}")
-}
-
 /// Returns a time for JSON; `None` also for one that RFC 3339 cannot represent.
 pub(crate) fn rfc3339(time: Option<SystemTime>) -> Option<String> {
     let time = time.filter(|time| redrive::rfc3339(*time).is_some())?;
@@ -197,14 +190,6 @@ mod tests {
         for (reason, text, expected) in cases {
             assert_eq!(failure(reason, text), expected);
         }
-    }
-
-    #[test]
-    fn one_thing_is_not_plural() {
-        assert_eq!(
-            [plural(0, "group"), plural(1, "group"), plural(12, "group")],
-            ["0 groups", "1 group", "12 groups"]
-        );
     }
 
     #[test]

@@ -92,6 +92,7 @@ pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
 pub use stages::Stages;
+pub use text::plural;
 pub use times::{parse_rfc3339, plausible, rfc3339};
 pub use trace::TraceParent;
 pub use transport::{

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::text::plural;
 use crate::transport::{Facts, OpenError};
 
 /// What a consumer's layers need from the transport. The consumer collects it from the layers; the transport prepares it at the
@@ -111,9 +112,10 @@ impl Needs {
             && asked >= limit
         {
             unmet.push(format!(
-                "the layers turn a message of queue `{queue}` away after {asked} deliveries, but the broker takes it \
+                "the layers turn a message of queue `{queue}` away after {}, but the broker takes it \
                  away itself at {limit}: raise the queue's delivery limit above {asked}, or lower the layers' limit \
-                 (`poison_after`) below {limit}"
+                 (`poison_after`) below {limit}",
+                plural(asked, "delivery")
             ));
         }
         if let (Some(attempts), Some(_)) = (self.attempts, facts.delays.in_place) {

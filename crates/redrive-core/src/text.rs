@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt::Display;
 
 /// Cuts the text to at most `max` bytes, on a character boundary; `…` marks the cut.
 pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
@@ -34,6 +35,21 @@ pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
     said
 }
 
+/// Returns a count with its word: `1 message`, `2 messages`, `3 entries`. For texts that people read.
+///
+/// ```
+/// assert_eq!(redrive_core::plural(1, "message"), "1 message");
+/// assert_eq!(redrive_core::plural(3, "entry"), "3 entries");
+/// ```
+pub fn plural(count: impl Display, word: &str) -> String {
+    let count = count.to_string();
+    match word.strip_suffix('y') {
+        _ if count == "1" => format!("{count} {word}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {word}s"),
+    }
+}
+
 /// Hashes with FNV-1a, 64 bits: the result is the same on every machine and in every version, which the standard library does not
 /// promise. Not for hostile input where collisions matter.
 pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
@@ -50,6 +66,12 @@ mod tests {
         for max in 0..text.len() + 2 {
             assert!(cut(&text, max).len() <= max, "{max}");
         }
+    }
+
+    #[test]
+    fn one_thing_is_not_plural() {
+        let counted = [plural(0, "group"), plural(1, "group"), plural(12, "body"), plural(1, "body")];
+        assert_eq!(counted, ["0 groups", "1 group", "12 bodies", "1 body"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Errors of the broker: each text says what failed and what to do.
 
-use redrive_core::{Shelf, TransportError, TransportErrorKind};
+use redrive_core::{Shelf, TransportError, TransportErrorKind, plural};
 
 /// The reason why a queue refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,9 @@ impl Refusal {
             Self::QueueFull(capacity) => (
                 TransportErrorKind::Full,
                 format!(
-                    "queue `{queue}` is full at {capacity} messages: nothing was stored; publish more slowly, or \
-                     raise `MemoryOptions::queue_capacity`"
+                    "queue `{queue}` is full at {}: nothing was stored; publish more slowly, or \
+                     raise `MemoryOptions::queue_capacity`",
+                    plural(capacity, "message")
                 ),
             ),
             Self::ShelfFull(shelf) => (

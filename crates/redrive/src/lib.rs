@@ -83,8 +83,8 @@ pub use redrive_core::{
     Router, RouterBuilder, Runner, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves,
     Stage, StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, TraceParent, Tracer,
     Transport, TransportError, TransportErrorKind, TypedHeader, Unconnected, UnknownKey, Value, WithStage,
-    WorkQueue, chain, header_names, into_box_error, millis, mins, parse_rfc3339, plausible, redact, rfc3339,
-    secs,
+    WorkQueue, chain, header_names, into_box_error, millis, mins, parse_rfc3339, plausible, plural, redact,
+    rfc3339, secs,
 };
 #[cfg(feature = "config")]
 pub use redrive_core::{ConnectionString, ConsumerOptions, OptionsError, ShelfQueues};

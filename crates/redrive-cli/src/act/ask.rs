@@ -8,7 +8,7 @@ use redrive::ops::Plan;
 use crate::args::Pace;
 use crate::desk::plan::needs_count;
 use crate::exit::usage;
-use crate::output::one_line;
+use crate::output::{one_line, plural};
 
 /// What the user must answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,8 +79,9 @@ fn answer(question: &Question, text: &str) -> Result<bool> {
                 Question::Confirm => 0,
             };
             bail!(
-                "not done: the count did not match. `{}` was typed, and there are {count} messages",
-                one_line(&answer, 40)
+                "not done: the count did not match. `{}` was typed, for {}",
+                one_line(&answer, 40),
+                plural(count, "message")
             )
         }
     }

@@ -77,7 +77,7 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
             note!("no plan could be made: {error:#}");
             None
         }
-        plan => plan.with_context(|| format!("{} messages are edited, and on the shelf", stored.done))?,
+        plan => plan.with_context(|| format!("edited {}, on the shelf", plural(stored.done, "message")))?,
     };
     if stored.failed.is_none() && (count > 0 || stored.earlier > 0) {
         stored.planned()?;
@@ -251,7 +251,8 @@ fn finish(
 fn ended_early(done: u64, count: usize, originals: Option<&str>) -> String {
     let originals = originals.map_or_else(String::new, |path| format!(". The originals are in {path}"));
     format!(
-        "{done} of {count} messages were edited, the rest was not: the same command goes on with it, and makes a plan of all{originals}"
+        "edited {done} of {}, and not the rest: the same command goes on with it, and makes a plan of all{originals}",
+        plural(count, "message")
     )
 }
 
@@ -262,8 +263,7 @@ mod tests {
     #[test]
     fn an_edit_that_ended_early_says_what_is_changed_and_how_it_goes_on() {
         let text = ended_early(36, 400, Some("/state/originals/edit-1.jsonl"));
-        for said in
-            ["36 of 400 messages were edited", "the rest was not", "the same command goes on", "edit-1.jsonl"]
+        for said in ["edited 36 of 400 messages", "not the rest", "the same command goes on", "edit-1.jsonl"]
         {
             assert!(text.contains(said), "{text}");
         }

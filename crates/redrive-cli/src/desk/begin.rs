@@ -60,7 +60,7 @@ impl Begun<'_> {
         let report = ended.as_ref().map_or_else(|_| control.progress().report, |finished| finished.report);
         let noted = audit.append(&record.run_id(id).counts((&report).into()));
         let finished = ended.with_context(|| {
-            format!("the run ended early: {} of {} messages are done", report.done, report.entries)
+            format!("the run ended early, with {} of {} done", report.done, plural(report.entries, "message"))
         })?;
         noted.context("the run is over, and could not be noted in the audit log")?;
         Ok(finished)

@@ -76,7 +76,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     }
     rows.print();
     if summary.left_out.of_groups > 0 {
-        note!("{} more messages are in groups that are not shown", summary.left_out.of_groups);
+        note!("groups that are not shown have {}", plural(summary.left_out.of_groups, "more message"));
     }
     Ok(Exit::Ok)
 }

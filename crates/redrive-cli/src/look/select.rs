@@ -50,7 +50,7 @@ impl Selected {
         let shelf = self.view.entries().len();
         match (self.entries().len(), shelf) {
             (0, 0) => Some("no messages".to_owned()),
-            (0, _) => Some(format!("0 of {shelf} messages match")),
+            (0, _) => Some(format!("0 of {} match", plural(shelf, "message"))),
             _ => None,
         }
     }
@@ -208,7 +208,7 @@ pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<S
         note!("not all of the {shelf} shelf of `{}` was read: {holder}", printable(&desk.queue));
     }
     if view.is_truncated() {
-        note!("only the first {} messages were read: the shelf has more", view.entries().len());
+        note!("only {} read: the shelf has more", plural(view.entries().len(), "message"));
     }
     Ok(view)
 }

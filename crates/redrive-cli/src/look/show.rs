@@ -11,7 +11,7 @@ use super::select::{group_id, is_short, read, select};
 use crate::args::{Global, ShelfName, Show, Which};
 use crate::desk::connect;
 use crate::exit::{Exit, usage};
-use crate::output::{note, one_line, print, print_bytes, print_json, printable, when};
+use crate::output::{note, one_line, plural, print, print_bytes, print_json, printable, when};
 
 pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
     let context = global.broker()?;
@@ -111,9 +111,9 @@ pub(crate) fn description(queue: &str, viewed: &ViewEntry, now: SystemTime) -> V
         lines.push(format!("  broker    {reason} {description}"));
     }
     lines.push(format!(
-        "  attempts  {}, redriven {} times",
+        "  attempts  {}, redriven {}",
         history.attempt.or_highest(),
-        history.redrives.or_highest()
+        plural(history.redrives.or_highest(), "time")
     ));
     for past in &told.past {
         let wait = past.wait_ms.map(|ms| {
@@ -190,7 +190,7 @@ pub(crate) fn headers(message: &Message) -> impl Iterator<Item = (&str, String)>
 /// Returns the size of a body, its type, and what was undone to look into it.
 pub(crate) fn about_body(message: &Message) -> String {
     let view = BodyView::of(message);
-    let mut about = format!("{} bytes", message.body().len());
+    let mut about = plural(message.body().len(), "byte");
     if let Some(name) = &message.properties().content_type {
         about.push_str(&format!(", {name}"));
     }

@@ -163,7 +163,7 @@ pub(super) async fn groups(
             }
         }
         @if let Some(holder) = chosen.view.holder() { p.bad { "Not all of the shelf was read: " (holder.to_string()) "." } }
-        @if chosen.view.is_truncated() { p.bad { "Only the first " (chosen.view.entries().len()) " messages of the shelf were read." } }
+        @if chosen.view.is_truncated() { p.bad { "The shelf has more than the " (plural(chosen.view.entries().len(), "message")) " that were read first." } }
         @if let Some(note) = begun.as_ref().and_then(|begun| begun.note.as_ref()) { p.dim { (text(note)) } }
         (left_out(&entries))
         @if summary.groups.is_empty() { p.good { "Nothing here." } }
@@ -190,7 +190,7 @@ pub(super) async fn groups(
                     }
                 } }
             }
-            @if summary.left_out.of_groups > 0 { p { (summary.left_out.of_groups) " more messages are in groups that are not shown." } }
+            @if summary.left_out.of_groups > 0 { p { "Groups that are not shown have " (plural(summary.left_out.of_groups, "more message")) "." } }
             section { h2 { "All " (plural(entries.len(), "message")) } (act(&web, &who, &which)) }
         }
     };

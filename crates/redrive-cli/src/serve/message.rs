@@ -21,7 +21,7 @@ use super::web::Web;
 use crate::desk::edit::{Then, store};
 use crate::exit::usage;
 use crate::look::show;
-use crate::output::one_line;
+use crate::output::{one_line, plural};
 
 /// A longer body is shown in part: a browser, and a person, have enough of that.
 const SHOWN: usize = 100_000;
@@ -125,7 +125,7 @@ fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
                 }
             }
         }
-        @if history.redrives.or_highest() > 0 { p { "Redriven " (history.redrives.or_highest()) " times before." } }
+        @if history.redrives.or_highest() > 0 { p { "Redriven " (plural(history.redrives.or_highest(), "time")) " before." } }
     }
 }
 

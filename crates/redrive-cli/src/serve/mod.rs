@@ -49,7 +49,7 @@ use self::web::Web;
 use crate::args::Serve;
 use crate::desk::connect_all;
 use crate::exit::{EndSignals, Exit};
-use crate::output::note;
+use crate::output::{note, plural};
 use crate::settings::Global;
 
 /// A message is at most so large in a form: RabbitMQ takes 16 MiB by default, and a browser escapes some of it.
@@ -115,7 +115,7 @@ async fn end(web: &Web) {
     if runs.is_empty() {
         return;
     }
-    note!("{} runs end their step; `redrive runs list` shows them", runs.len());
+    note!("ending the step of {}; `redrive runs list` shows what is left", plural(runs.len(), "run"));
     let is_idle =
         |activity: &Activity| matches!(activity, Activity::Paused(_) | Activity::Done | Activity::Stopped(_));
     let all_idle = async {

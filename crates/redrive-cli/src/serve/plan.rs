@@ -54,7 +54,7 @@ pub(super) async fn make_one(State(web): State<Arc<Web>>, Form(form): Form<Make>
     let entries = chosen.entries();
     if entries.is_empty() && handles.is_empty() {
         let shelf = chosen.view.entries().len();
-        return Err(usage(format!("0 of {shelf} messages match: there is nothing to do")).into());
+        return Err(usage(format!("0 of {} match: there is nothing to do", plural(shelf, "message"))).into());
     }
     let wanted = Wanted {
         action,

@@ -128,7 +128,7 @@ pub(super) async fn show(
             progress max=(report.entries.max(1)) value=(report.entries - report.left) {}
             p.big { (report.done) " of " (report.entries) " done. " span.bad[is_bad(&now)] { (text(&now.activity)) } }
             (counts(report))
-            @if let Some(rate) = now.rate { p.dim { "At most " (rate) " messages a second now." } }
+            @if let Some(rate) = now.rate { p.dim { "At most " (plural(rate, "message")) " a second now." } }
             @if may_act(&web, &who) { (controls(&web, &named.id, &now)) }
         }
     };

@@ -10,7 +10,7 @@ use super::acting::{PlanView, Prompt, RunView};
 use super::ask::{Answer, Ask, Counted, Place};
 use super::listing::{EntryRow, FilterText, Listing};
 use super::text::wrap;
-use crate::output::one_line;
+use crate::output::{one_line, plural};
 
 /// How often the counts are asked for while they are on the page.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
@@ -207,7 +207,7 @@ impl Page {
                     Ok(view) => {
                         if view.is_truncated() {
                             let read = view.entries().len();
-                            self.say(format!("only the first {read} messages were read: the shelf has more"));
+                            self.say(format!("only {} read: the shelf has more", plural(read, "message")));
                         }
                         if let Some(holder) = view.holder() {
                             self.say(format!("not all of the shelf was read: {holder}"));

@@ -142,7 +142,7 @@ fn says_how_it_goes_on(cli: &Cli, ended: &Output) -> Vec<Value> {
     let done = edited(cli);
     assert_eq!(ended.code, 1, "{}\n{}", ended.out, ended.err);
     for said in [
-        &format!("{done} of {ORDERS} messages were edited, the rest was not: the same command goes on"),
+        &format!("edited {done} of {ORDERS} messages, and not the rest: the same command goes on"),
         "The originals are in ",
     ] {
         assert!(ended.err.contains(said), "{said}: {}", ended.err);

@@ -7,6 +7,7 @@ use crate::disposition::Disposition;
 use crate::failure::{Failure, Reason};
 use crate::needs::{Needs, below};
 use crate::stage::Stage;
+use crate::text::plural;
 
 /// Rejects a message that was handed out more often than allowed without coming to an end: it may have killed the processes that
 /// received it. The handler does not run; the message is dead-lettered as [`Reason::PoisonMessage`].
@@ -64,8 +65,9 @@ impl Stage for Poison {
             )
         } else {
             format!(
-                "handled {lost} times, {allowed} allowed, and each time the broker took it back before it could be settled (is \
-                 the handler slower than the broker's limit for holding a message?)"
+                "handled {}, {allowed} allowed, and each time the broker took it back before it could be settled (is \
+                 the handler slower than the broker's limit for holding a message?)",
+                plural(lost, "time")
             )
         };
         ControlFlow::Break(Disposition::DeadLetter(Failure::new(Reason::PoisonMessage, text)))

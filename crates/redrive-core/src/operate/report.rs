@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::{EntryHandle, Selection};
 use crate::disposition::Shelf;
+use crate::text::plural;
 use crate::transport::{TransportError, TransportErrorKind};
 
 /// Results of an action on a [`Selection`], entry by entry.
@@ -87,8 +88,8 @@ impl ShelfReport {
             named.push_str(", …");
         }
         let message = match not_done.len() {
-            0 => format!("done for {done} messages, then stopped: {why}"),
-            count => format!("done for {done} messages, not for {count}: {named}: {why}"),
+            0 => format!("done for {}, then stopped: {why}", plural(done, "message")),
+            count => format!("done for {}, not for {count}: {named}: {why}", plural(done, "message")),
         };
         Err(TransportError::new(kind, message))
     }
@@ -158,7 +159,7 @@ mod tests {
         let error = report.into_result().unwrap_err();
         assert_eq!(error.kind(), TransportErrorKind::TooLarge);
         let said = error.to_string();
-        assert!(said.contains("1 messages, not for 30") && !said.contains("good"), "{said}");
+        assert!(said.contains("1 message, not for 30") && !said.contains("good"), "{said}");
         assert!(said.contains("`m20` (dead-letter/20)") && !said.contains("`m21`"), "{said}");
     }
 

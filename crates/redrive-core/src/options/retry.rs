@@ -6,6 +6,7 @@ use super::OptionsError;
 use super::section::section;
 use super::values::{Named, Number, OneOf, Wait, Waits};
 use crate::retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, RetryPolicy};
+use crate::text::plural;
 
 section! {
     /// `Retry` as it was read.
@@ -124,9 +125,9 @@ impl Retry {
             Some(attempts) if usize::try_from(attempts) != Ok(makes) => Err(OptionsError::at(
                 "MaxDeliveryCount",
                 format!(
-                    "{attempts} attempts contradict `Retry.Waits`, whose {} waits make {makes} attempts with the first one: \
-                     leave `MaxDeliveryCount` out, or give it {makes}",
-                    waits.len()
+                    "{attempts} contradicts `Retry.Waits`: {} and the first attempt make {makes}. Leave `MaxDeliveryCount` out, or give it \
+                     {makes}",
+                    plural(waits.len(), "wait")
                 ),
             )),
             _ => Ok(Box::new(waits)),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Course, RetryPlan, Step};
+use crate::text::plural;
 
 /// The lines of a diagram, and the nodes of shared places.
 #[derive(Default)]
@@ -36,7 +37,8 @@ impl Diagram {
         for (index, step) in course.steps.iter().enumerate() {
             if hidden.contains(&index) {
                 if index == hidden.start {
-                    let more = self.node("[", &[&format!("… {} more attempts …", hidden.len())], "]");
+                    let more =
+                        self.node("[", &[&format!("… {} …", plural(hidden.len(), "more attempt"))], "]");
                     self.edge(&from, &label, &more);
                     (from, label) = (more, String::new());
                 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::{Case, Course, Resting, RetryPlan, RouteCourses, Setting, Span, Step};
+use crate::text::plural;
 
 const WIDTH: usize = 100;
 /// Column where the third column of the steps begins.
@@ -91,12 +92,13 @@ impl Course {
 
     /// Returns the upper bounds of the sums.
     pub(super) fn worst(&self) -> String {
-        let (attempts, operations) = (self.steps.len(), self.operations());
+        let attempts = plural(self.steps.len(), "attempt");
+        let operations = plural(self.operations(), "broker operation");
         if !self.ends {
-            return format!("Still retried after {attempts} attempts: as far as was looked, without end.");
+            return format!("Still retried after {attempts}: as far as was looked, without end.");
         }
         let waited = humantime::format_duration(self.longest());
-        format!("At most {attempts} attempts, {waited} of waiting, {operations} broker operations.")
+        format!("At most {attempts}, {waited} of waiting, {operations}.")
     }
 }
 
@@ -137,7 +139,7 @@ impl fmt::Display for Case {
             Self::Permanent => f.write_str("a permanent error"),
             Self::Rejected => f.write_str("an argument that cannot be extracted"),
             Self::Expired => f.write_str("a transient error of an expired message"),
-            Self::Redriven(times) => write!(f, "a permanent error after {times} redrives"),
+            Self::Redriven(times) => write!(f, "a permanent error after {}", plural(times, "redrive")),
             Self::Poison(times) => write!(f, "delivery {times}, when the process died in each before"),
         }
     }

@@ -21,7 +21,8 @@ use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use redrive_core::{
-    EntryHandle, Message, Owner, Selection, Shelf, Shelved, Shelves, TransportError, header_names, redriven,
+    EntryHandle, Message, Owner, Selection, Shelf, Shelved, Shelves, TransportError, header_names, plural,
+    redriven,
 };
 
 pub use self::line::ParseLineError;
@@ -150,7 +151,7 @@ impl ExportedEntry {
 #[non_exhaustive]
 pub enum ExportError {
     /// The shelf could not be read.
-    #[error("the export ended after {written} entries: the shelf could not be read: {error}")]
+    #[error("the export ended after {}: the shelf could not be read: {error}", plural(.written, "entry"))]
     Shelf {
         /// How many entries were written.
         written: u64,
@@ -159,7 +160,7 @@ pub enum ExportError {
         error: TransportError,
     },
     /// An entry cannot be written without loss.
-    #[error("the export ended after {written} entries, at `{handle}`: {error}")]
+    #[error("the export ended after {}, at `{handle}`: {error}", plural(.written, "entry"))]
     Entry {
         /// How many entries were written.
         written: u64,
@@ -171,7 +172,8 @@ pub enum ExportError {
     },
     /// A line could not be written.
     #[error(
-        "the export ended after {written} entries, at `{handle}`: its line could not be written: {error}"
+        "the export ended after {}, at `{handle}`: its line could not be written: {error}",
+        plural(.written, "entry")
     )]
     Write {
         /// How many entries were written.

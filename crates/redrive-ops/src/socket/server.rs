@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Shelves, TransportError, TransportErrorKind};
+use redrive_core::{Shelves, TransportError, TransportErrorKind, plural};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -185,8 +185,8 @@ impl Service {
 
     fn refuse(&self, stream: &UnixStream) {
         let text = format!(
-            "the service has {} connections of operators already: end a page or a run of redrive",
-            self.max_operators
+            "the service has {} of operators already: end a page or a run of redrive",
+            plural(self.max_operators, "connection")
         );
         warn!(path = %self.path.display(), "an operator was not let in: {text}");
         let refused = TransportError::new(TransportErrorKind::Full, text);

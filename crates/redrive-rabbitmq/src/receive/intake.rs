@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redrive_core::{Delivery, TransportError, TransportErrorKind};
+use redrive_core::{Delivery, TransportError, TransportErrorKind, plural};
 use redrive_transport::{ReconnectBackoff, Source, Wishes};
 use tokio::time::timeout;
 use tracing::{error, warn};
@@ -196,7 +196,7 @@ impl Intake<'_> {
         let counting = topology::count_on(subscription.channel.channel(), self.shared.queue());
         match timeout(CANCEL_TIMEOUT, counting).await {
             Ok(Ok(waiting)) if self.idle.counted(waiting) => {
-                Some(format!("{waiting} messages wait, and RabbitMQ hands out none"))
+                Some(format!("RabbitMQ hands out none of {}", plural(waiting, "waiting message")))
             }
             Ok(Ok(_)) => None,
             Ok(Err(error)) => {

@@ -1,6 +1,6 @@
 //! Messages that cannot be copied during a transfer: they stay, and do not stop the others. Pure.
 
-use redrive_core::{Message, TransportError};
+use redrive_core::{Message, TransportError, plural};
 
 /// The messages that were not moved.
 #[derive(Debug, Default)]
@@ -25,7 +25,8 @@ impl Stayed {
         let Some(why) = self.first else { return Ok(done) };
         let (count, named) = (self.count, self.named.join(", "));
         let message = format!(
-            "{done} messages were moved; {count} cannot be copied and stay in `{queue}`: {named} ({why})"
+            "moved {}; {count} cannot be copied and stay in `{queue}`: {named} ({why})",
+            plural(done, "message")
         );
         Err(TransportError::new(why.kind(), message))
     }

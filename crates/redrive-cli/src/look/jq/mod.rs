@@ -23,6 +23,7 @@ use tokio::process::Command;
 use self::worker::Mode;
 use crate::desk::edit::refused;
 use crate::exit::usage;
+use crate::output::plural;
 use crate::settings::Global;
 
 /// Memory of the other process, in KiB, and its time on the processor, in seconds.
@@ -54,10 +55,8 @@ impl Matching {
                 "--where fails for every message that it looks at, {all}; the first: {handle}: {why}"
             )));
         }
-        let left_out = match failed {
-            1 => "1 message, which is left out".to_owned(),
-            _ => format!("{failed} messages, which are left out"),
-        };
+        let verb = if failed == 1 { "is" } else { "are" };
+        let left_out = format!("{}, which {verb} left out", plural(failed, "message"));
         Ok(Some(format!("--where failed for {left_out}; the first: {handle}: {why}")))
     }
 
@@ -189,10 +188,10 @@ async fn answers(
     match ended {
         Ok(ended) => ended.map(drop),
         Err(_) => bail!(
-            "the program took longer than {}, and had answered for {answered} of {} messages: look for a loop in it that does not \
+            "the program took longer than {}, and had answered for {answered} of {}: look for a loop in it that does not \
              end, or raise --timeout",
             humantime::format_duration(global.timeout),
-            handles.len()
+            plural(handles.len(), "message")
         ),
     }
 }
