@@ -20,8 +20,7 @@ use crate::desk::outcome::{advice, is_complete, resume_command};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{EndSignals, Exit, usage};
 use crate::interrupt::INTERRUPTED;
-use crate::look::shelves::is_missing;
-use crate::output::{note, print, print_json, printable};
+use crate::output::{note, plural, print, print_json, printable};
 
 const ENDING: &str = "ending after this step";
 /// How many entries that are not done are listed.
@@ -55,7 +54,7 @@ pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace:
     let state = State::open(global)?;
     let begun = begin(&state, desk, saved, pace.options(), by, global.timeout).await?;
     if let Some((path, count)) = &begun.originals {
-        note!("{count} originals in {}", path.display());
+        note!("{} in {}", plural(count, "original"), path.display());
     }
     let finished = watched(begun).await?;
     let exit = finish(global, &finished)?;
@@ -81,7 +80,7 @@ pub(super) async fn say_if_shelf_is_gone(
     }
     // Another answer, or none, tells nothing about them.
     let counted = tokio::time::timeout(SHELF_ANSWERS_WITHIN, desk.shelves.count(shelf)).await;
-    if !counted.is_ok_and(|counted| counted.is_err_and(|error| is_missing(&error))) {
+    if !counted.is_ok_and(|counted| counted.is_err_and(|error| error.is_missing_shelf())) {
         return Ok(());
     }
     let replay = state.journals()?.read(&finished.id)?;
@@ -196,11 +195,11 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
 /// Says what an end in the middle of a step would cut.
 fn would_cut(progress: &RunProgress, id: &str) -> String {
     format!(
-        "this step is not over yet ({}), and {} of {} messages are not done. Ctrl-C again ends it in the middle: messages of this step may \
+        "this step is not over yet ({}), and not done for {} of {}. Ctrl-C again ends it in the middle: messages of this step may \
          then be on the shelf and in their new place as well, and `redrive runs resume {id}` names them",
         activity(progress),
         progress.report.left,
-        progress.report.entries
+        plural(progress.report.entries, "message")
     )
 }
 

@@ -14,7 +14,6 @@ use super::absence::{again_at, look_alone};
 use super::restore_journal::{Noted, RestoreJournal, note};
 use super::{Desk, State};
 use crate::exit::chain;
-use crate::look::shelves::is_missing;
 use crate::output::plural;
 
 /// Locks the shelf as runs and edits do: two commands at once would restore every message twice.
@@ -132,7 +131,9 @@ pub(super) async fn copies(desk: &Desk, shelf: Shelf) -> Result<HashMap<ContentD
         *there.entry(content(desk, &ExportedEntry::new(&desk.queue, &entry, now))).or_default() += 1;
     };
     match look_alone(desk, shelf, each).await {
-        Err(error) if shelf == Shelf::Parking && error.downcast_ref().is_some_and(is_missing) => {}
+        Err(error)
+            if shelf == Shelf::Parking
+                && error.downcast_ref().is_some_and(TransportError::is_missing_shelf) => {}
         looked => looked.with_context(|| {
             format!("cannot compare with what is on the {shelf} shelf: nothing was put back")
         })?,

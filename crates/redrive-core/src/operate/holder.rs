@@ -41,7 +41,7 @@ impl fmt::Display for Holder {
                  configure and read on `^redrive-(lease|look)\\.`",
             ),
             Self::Look => {
-                f.write_str("another client of redrive reads the shelf: messages that it holds are not seen")
+                f.write_str("another look or action of redrive has the shelf: messages that it holds are not seen")
             }
         }
     }

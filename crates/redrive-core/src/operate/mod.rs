@@ -46,6 +46,15 @@ pub trait Shelves: Send + Sync {
     /// If the broker cannot be reached.
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError>;
 
+    /// Returns the number of messages on the shelf, and who may hold more of them, which are not counted. By default nobody.
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be reached.
+    async fn count_with_holder(&self, shelf: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
+        Ok((self.count(shelf).await?, None))
+    }
+
     /// Returns when the entry that has been on the shelf longest was shelved. `None`: the shelf is empty, or the time is not
     /// known, or it would take too long to find out.
     ///

@@ -104,6 +104,13 @@ impl TransportError {
         self.kind
     }
 
+    /// Returns true if there is no such shelf: nobody declared its queue, or this broker does not have it.
+    #[must_use]
+    pub fn is_missing_shelf(&self) -> bool {
+        use TransportErrorKind::{NotFound, Topology, Unsupported};
+        matches!(self.kind, NotFound | Topology | Unsupported)
+    }
+
     /// Returns true if it is certain that no copy was stored. Otherwise that is open, or the error is about the removal:
     /// [`NotStored`](TransportErrorKind::NotStored) may be a confirmation that did not come in time.
     #[must_use]

@@ -2,13 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::{EntryHandle, Shelf, Shelved, Shelves, TransportError, TransportErrorKind};
+use redrive_core::{EntryHandle, Holder, Shelf, Shelved, Shelves, TransportError, TransportErrorKind};
+use tokio::time::Instant;
 
 use crate::group::{GroupId, Template};
 use crate::plan::{ContentDigest, Plan, PlannedEntry};
 use crate::run::{Fate, FateSource, SeenFate};
+
+/// For how long a run tries to look at a shelf that others have.
+const TURN_WITHIN: Duration = Duration::from_secs(300);
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// Tells what became of messages that were redriven. By default a [`Runner`](super::Runner) reads it from the
 /// [shelves](ShelfFates).
@@ -108,7 +114,7 @@ impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
         let parking = match self.shelves.count(Shelf::Parking).await {
             Ok(count) => Some(count.saturating_sub(look.parked)),
             // Nothing can fail onto a shelf that is not there: of a service without redrive, for example.
-            Err(error) if self.shelf != Shelf::Parking && is_missing(&error) => None,
+            Err(error) if self.shelf != Shelf::Parking && error.is_missing_shelf() => None,
             Err(error) => return Err(error),
         };
         let mut counted = Counted { dead_letter, parking };
@@ -152,17 +158,28 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
                 ControlFlow::Continue(())
             };
             // What others hold was not seen: it is looked for again.
-            saw_all &= self.shelves.scan(shelf, &mut each).await?.is_none();
+            saw_all &= scan_in_turn(self.shelves, shelf, &mut each).await?.is_none();
         }
         (self.counted, self.saw_all) = (Some(counted), saw_all);
         Ok(returned.fates)
     }
 }
 
-/// A queue that nobody declared, or a shelf that this broker does not have.
-fn is_missing(error: &TransportError) -> bool {
-    use TransportErrorKind::{NotFound, Topology, Unsupported};
-    matches!(error.kind(), NotFound | Topology | Unsupported)
+/// Scans a shelf; tries again if others have it, so that a run does not stop for the long look of somebody else.
+async fn scan_in_turn<S: Shelves + ?Sized>(
+    shelves: &S,
+    shelf: Shelf,
+    each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
+) -> Result<Option<Holder>, TransportError> {
+    let began = Instant::now();
+    loop {
+        match shelves.scan(shelf, &mut *each).await {
+            Err(error) if error.kind() == TransportErrorKind::Locked && began.elapsed() < TURN_WITHIN => {
+                tokio::time::sleep(BETWEEN_TRIES).await;
+            }
+            scanned => return scanned,
+        }
+    }
 }
 
 fn is_redriven(entry: &Shelved) -> bool {

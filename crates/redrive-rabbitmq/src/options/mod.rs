@@ -66,6 +66,7 @@ pub struct Options {
     pub(crate) idle_check: Duration,
     pub(crate) consumer_timeout: Option<Duration>,
     pub(crate) accepts_low_delivery_limit: bool,
+    pub(crate) turn_within: Duration,
     #[cfg(feature = "management")]
     pub(crate) management_url: Option<String>,
 }
@@ -96,6 +97,7 @@ impl Options {
             idle_check: DEFAULT_IDLE_CHECK,
             consumer_timeout: None,
             accepts_low_delivery_limit: false,
+            turn_within: Duration::from_secs(15),
             #[cfg(feature = "management")]
             management_url: None,
         }

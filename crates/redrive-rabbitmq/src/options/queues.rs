@@ -142,6 +142,13 @@ impl Options {
         self
     }
 
+    /// Sets for how long a look at a shelf waits while other looks or actions of redrive have it; then it is
+    /// [`Locked`](redrive_core::TransportErrorKind::Locked). Default: 15 s. An action waits four times, a run twenty times as long.
+    pub fn shelf_turn_within(mut self, wait: Duration) -> Self {
+        self.turn_within = wait;
+        self
+    }
+
     /// Names other work queues whose dead letters are on the same shelves. A redrive sends a message back to the one that it failed in, as
     /// `x-death` or `redrive-source-queue` tells. Default: none. What failed in a queue that is not named is shown, and
     /// [no action takes it](redrive_core::Owner::Other): anybody can write these headers.

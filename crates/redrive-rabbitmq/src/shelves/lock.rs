@@ -43,16 +43,11 @@ impl Lock {
     where
         C: Future<Output = Result<Arc<Connection>, TransportError>> + Send + 'static,
     {
-        let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
-        loop {
+        let declare = || {
             let (connecting, name) = (connect(), queue.to_owned());
-            let taken = uninterrupted(async move { Self::declare(connecting.await?, &name).await }).await?;
-            if taken.is_some() || begun.elapsed() >= patience {
-                return Ok(taken);
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+            uninterrupted(async move { Self::declare(connecting.await?, &name).await })
+        };
+        until_taken(patience, declare).await
     }
 
     async fn declare(connection: Arc<Connection>, queue: &str) -> Result<Option<Self>, TransportError> {
@@ -103,6 +98,23 @@ impl Lock {
     }
 }
 
+/// Tries until something is taken, for `patience`.
+async fn until_taken<T, F>(patience: Duration, attempt: impl Fn() -> F) -> Result<Option<T>, TransportError>
+where
+    F: Future<Output = Result<Option<T>, TransportError>>,
+{
+    let began = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let taken = attempt().await?;
+        if taken.is_some() || began.elapsed() >= patience {
+            return Ok(taken);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 /// Returns true if somebody has this lock: another connection, or another channel of this one. `None`: the user may not know.
 pub(super) async fn is_taken(connection: &Connection, queue: &str) -> Result<Option<bool>, TransportError> {
     let channel = connection.channel_to_ask().await?;
@@ -130,7 +142,32 @@ pub(super) fn queue_name(prefix: &str, shelf: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use redrive_core::TransportErrorKind;
+
     use super::*;
+
+    /// As that of a process that was just killed: the broker sees its death only after another one has asked.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_another_client_has_is_waited_for() {
+        let (began, tries) = (Instant::now(), Cell::new(0));
+        let patience = Duration::from_secs(2);
+        let free_after = |after: Duration| {
+            let (began, tries) = (&began, &tries);
+            move || {
+                tries.set(tries.get() + 1);
+                std::future::ready(Ok((began.elapsed() >= after).then_some(())))
+            }
+        };
+        let taken = until_taken(patience, free_after(Duration::from_millis(300))).await;
+        assert_eq!((taken.unwrap(), tries.get()), (Some(()), 4), "after 0, 50, 150 and 350 ms");
+        assert_eq!(until_taken(patience, free_after(Duration::MAX)).await.unwrap(), None);
+        let waited = began.elapsed() - Duration::from_millis(350);
+        assert!((patience..patience + LONGEST_PAUSE).contains(&waited), "{waited:?}");
+        let refused = || std::future::ready(Err(TransportError::new(TransportErrorKind::Unauthorized, "no")));
+        assert!(until_taken::<(), _>(patience, refused).await.is_err(), "an error is no lock of others");
+    }
 
     #[test]
     fn the_name_of_a_lock_is_short_enough_and_each_shelf_has_its_own() {

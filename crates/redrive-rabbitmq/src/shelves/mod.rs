@@ -39,7 +39,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use redrive_core::{
     EntryHandle, Holder, Leased, Message, Reported, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport,
-    Shelved, Shelves, TransportError, WorkQueue,
+    Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue,
 };
 use tokio::sync::Mutex;
 
@@ -57,7 +57,7 @@ use open_scans::OpenScans;
 use owners::Owners;
 use reports::RabbitMqReports;
 use scan::ShelfScan;
-use turn::{LOOK_WAITS, Turn};
+use turn::Turn;
 use work::{Action, for_good};
 
 /// Maximum number of messages of a shelf whose oldest entry is looked for.
@@ -97,7 +97,7 @@ impl RabbitMqShelves {
         Self { shared, taken, reports: None, lease: None, owners, open_scans, read_effects, refused }
     }
 
-    /// Begins a look. It waits until no other scan of redrive holds messages of the shelf, but not for ever.
+    /// Begins a look when no other scan of redrive holds messages of the shelf.
     async fn begin_look(&self, shelf: Shelf, patience: Duration) -> Result<ShelfScan, TransportError> {
         let connection = self.connection().await?;
         let turn = self.turn(&connection, shelf, patience).await?;
@@ -170,14 +170,36 @@ impl Shelves for RabbitMqShelves {
         uninterrupted(counting).await.map(u64::from)
     }
 
-    /// Not known while another client of redrive reads the shelf, and for a shelf of more than 10 000 messages: once all of a quorum queue was looked at, a look at one message has to read
+    /// Counts when no look or action of redrive holds messages. What a run or another consumer holds, RabbitMQ does not tell.
+    async fn count_with_holder(&self, shelf: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
+        let connection = self.connection().await?;
+        let turn = match self.turn(&connection, shelf, self.shared.options.turn_within).await {
+            Err(error) if error.kind() == TransportErrorKind::Locked => {
+                return Ok((self.count(shelf).await?, Some(Holder::Look)));
+            }
+            turn => turn?,
+        };
+        let counted = async {
+            let count = self.count(shelf).await?;
+            Ok((count, turn.holder(&connection, self.shared.plan.names.shelf(shelf)?).await?))
+        };
+        let counted = counted.await;
+        turn.end().await;
+        counted
+    }
+
+    /// Not known while another client may hold messages of the shelf, and for a shelf of more than 10 000 messages: once all of a quorum queue was looked at, a look at one message has to read
     /// all of it, to keep the order.
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
         if self.count(shelf).await? > OLDEST_OF {
             return Ok(None);
         }
-        let scan = self.begin_look(shelf, Duration::ZERO).await?;
-        if scan.is_partial() {
+        let mut scan = match self.begin_look(shelf, Duration::ZERO).await {
+            Err(error) if error.kind() == TransportErrorKind::Locked => return Ok(None),
+            begun => begun?,
+        };
+        // Somebody may hold the oldest.
+        if scan.look_for_holders().await?.is_some() {
             let _ = scan.end().await;
             return Ok(None);
         }
@@ -197,7 +219,7 @@ impl Shelves for RabbitMqShelves {
             return ShelfPage::empty(shelf, after);
         }
         let shown = Shown::before(shelf, after)?;
-        page(self.begin_look(shelf, LOOK_WAITS).await?, shelf, shown, limit).await
+        page(self.begin_look(shelf, self.shared.options.turn_within).await?, shelf, shown, limit).await
     }
 
     /// Scans the shelf once. Holds all entries until the end, without their messages.
@@ -206,7 +228,7 @@ impl Shelves for RabbitMqShelves {
         shelf: Shelf,
         each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
     ) -> Result<Option<Holder>, TransportError> {
-        let mut scan = self.begin_look(shelf, LOOK_WAITS).await?;
+        let mut scan = self.begin_look(shelf, self.shared.options.turn_within).await?;
         let outcome = look_at_all(&mut scan, each).await;
         let holder = scan.end().await;
         outcome?;

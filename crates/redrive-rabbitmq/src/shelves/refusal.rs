@@ -1,6 +1,8 @@
 //! Errors of a shelf that is not read, or not worked on: each text says why, and what to do.
 
-use redrive_core::{Shelf, TransportError, TransportErrorKind};
+use std::time::Duration;
+
+use redrive_core::{Shelf, TransportError, TransportErrorKind, plural};
 
 /// Error for a shelf on which another client works.
 pub(super) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {
@@ -13,13 +15,14 @@ pub(super) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {
     )
 }
 
-/// Error for an action on a shelf that somebody reads and does not give back.
-pub(super) fn is_read(queue: &str, shelf: Shelf) -> TransportError {
+/// Error for a look or an action that others kept from its turn.
+pub(super) fn no_turn(queue: &str, shelf: Shelf, turn: &str, waited: Duration) -> TransportError {
     TransportError::new(
         TransportErrorKind::Locked,
         format!(
-            "another client of redrive has been reading the {shelf} shelf of `{queue}` for a minute, and what it holds is not seen. Wait until \
-             it has ended, then try again"
+            "another look or action of redrive has the {shelf} shelf of `{queue}`: it holds messages that nobody else sees, so nothing was \
+             read. This one waited {}s for its turn. Try again; if it does not end, close the connection that owns the queue `{turn}`",
+            waited.as_secs()
         ),
     )
 }
@@ -46,10 +49,11 @@ pub(super) fn is_a_stream(queue: &str) -> TransportError {
 /// Error for a shelf with a message that the broker removes if more processes die while they read it.
 pub(super) fn dies_with_the_process(queue: &str, limit: i64, highest: i64) -> TransportError {
     let message = format!(
-        "`{queue}` is not read: a message in it was given back {highest} times, by whoever read it, and RabbitMQ removes it after {limit}. \
+        "`{queue}` is not read: a message in it was given back {}, by whoever read it, and RabbitMQ removes it after {limit}. \
          A process that is killed while it looks adds one. Move the messages to a queue with a large `x-delivery-limit`. Only if nobody \
          set a limit on this queue, and a policy sets a large one, accept it with `Options::accept_low_delivery_limit`, \
-         `--accept-low-delivery-limit` on the command line"
+         `--accept-low-delivery-limit` on the command line",
+        plural(highest, "time")
     );
     TransportError::new(TransportErrorKind::Unsupported, message)
 }

@@ -38,9 +38,6 @@ const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 /// The same while nobody else consumes it. A broker that waits for its disk, or gets no processor, answers long before it has processed.
 const COUNTED_ALONE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Time limit for a quorum queue to forget the consumers of a scan that has ended.
-const CONSUMERS_END_WITHIN: Duration = Duration::from_secs(2);
-
 /// The messages of a window, and how many are left to take.
 type Taking = (Vec<Delivery>, u32);
 
@@ -212,35 +209,12 @@ impl Scan {
         (self.held.len() + self.ahead.len()) as u64
     }
 
-    /// Looks who may hold messages that the scan does not see; its [end](ShelfScan::end) looks again, and tells it. Before anything is
+    /// Returns who may hold messages that the scan does not see; its [end](ShelfScan::end) looks again, and tells it. Before anything is
     /// taken.
-    pub(super) async fn look_for_holders(&mut self) -> Result<(), TransportError> {
+    pub(super) async fn look_for_holders(&mut self) -> Result<Option<Holder>, TransportError> {
         self.asks_for_holders = true;
-        self.holder = self.holder().await?;
-        Ok(())
-    }
-
-    async fn holder(&self) -> Result<Option<Holder>, TransportError> {
-        if let Some(holder) = self.turn.holder() {
-            return Ok(Some(holder));
-        }
-        // No other scan of redrive has the turn. A quorum queue counts the cancelled consumers of a scan until it has back what they held.
-        let asked = Instant::now();
-        loop {
-            let consumers = topology::queue_state(&self.connection, &self.queue).await?.consumers;
-            if consumers == 0 {
-                return Ok(None);
-            }
-            if asked.elapsed() > CONSUMERS_END_WITHIN {
-                return Ok(Some(Holder::Consumers(consumers)));
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Returns true if another scan has the turn.
-    pub(super) fn is_partial(&self) -> bool {
-        self.turn.holder() == Some(Holder::Look)
+        self.holder = self.turn.holder(&self.connection, &self.queue).await?;
+        Ok(self.holder)
     }
 
     /// Lets others have the turn, and keeps what is held. Nothing more may be fetched before the [next turn](Self::go_on).
@@ -338,7 +312,7 @@ impl Scan {
         // When the broker answers, everything is back in its place, and the next scan sees it.
         self.channel.close().await;
         let holder = match self.asks_for_holders && self.holder.is_none() {
-            true => self.holder().await,
+            true => self.turn.holder(&self.connection, &self.queue).await,
             false => Ok(self.holder),
         };
         self.turn.end().await;

@@ -5,34 +5,57 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::{Holder, Shelf, TransportError, TransportErrorKind};
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::RabbitMqShelves;
 use super::lock::{self, LEASE_QUEUE_PREFIX, Lock};
 use super::refusal;
 use crate::connection::Connection;
+use crate::topology;
 
 /// How the names of the queues begin that are turns.
 pub(crate) const TURN_QUEUE_PREFIX: &str = "redrive-look.";
 
-/// For how long a look waits for the turn of another one. Then it goes on, and says so.
-pub(super) const LOOK_WAITS: Duration = Duration::from_secs(15);
-/// For how long an action waits. It stops then: what it does not find would count as gone.
-pub(super) const ACTION_WAITS: Duration = Duration::from_secs(60);
+/// Time limit for a quorum queue to forget the consumers of a scan that has ended.
+const CONSUMERS_END_WITHIN: Duration = Duration::from_secs(2);
+
+/// An action waits this many times as long as a look.
+const ACTION_WAITS: u32 = 4;
+/// So does whoever has the lease: a run must not stop for a long look.
+const LEASED_WAITS: u32 = 20;
 
 /// The right of a scan to fetch messages of a shelf. It is an exclusive queue on the connection of the scan: if that dies, the broker takes
 /// back both.
 #[derive(Default)]
 pub(super) struct Turn {
     lock: Option<Lock>,
-    /// Who may hold messages although it is the turn of this scan.
+    /// Who may hold messages although it is the turn of this scan, as far as it was known when it began.
     holder: Option<Holder>,
 }
 
 impl Turn {
-    /// Returns who may hold messages of the shelf, as far as it was known when the turn began.
-    pub(super) fn holder(&self) -> Option<Holder> {
-        self.holder
+    /// Returns who may hold messages of the shelf.
+    pub(super) async fn holder(
+        &self,
+        connection: &Connection,
+        queue: &str,
+    ) -> Result<Option<Holder>, TransportError> {
+        if self.holder.is_some() {
+            return Ok(self.holder);
+        }
+        // No other scan of redrive has the turn. A quorum queue counts the cancelled consumers of a scan until it has back what they held.
+        let asked = Instant::now();
+        loop {
+            let consumers = topology::queue_state(connection, queue).await?.consumers;
+            if consumers == 0 {
+                return Ok(None);
+            }
+            if asked.elapsed() > CONSUMERS_END_WITHIN {
+                return Ok(Some(Holder::Consumers(consumers)));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Lets the next one have it.
@@ -50,7 +73,16 @@ impl fmt::Debug for Turn {
 }
 
 impl RabbitMqShelves {
-    /// Waits for the turn. Without it, the turn of the scan says who has it; a user who may not declare the queue reads without turns.
+    /// Returns for how long an action waits for its turn.
+    pub(super) fn action_waits(&self) -> Duration {
+        self.shared.options.turn_within * ACTION_WAITS
+    }
+
+    /// Waits for the turn, longer with the lease of the shelf. A user who may not declare the queue reads without turns.
+    ///
+    /// # Errors
+    ///
+    /// [`Locked`](TransportErrorKind::Locked) if another look or action had it all the time.
     ///
     /// Cancel safe.
     pub(super) async fn turn(
@@ -60,10 +92,13 @@ impl RabbitMqShelves {
         patience: Duration,
     ) -> Result<Turn, TransportError> {
         let name = self.shared.plan.names.shelf(shelf)?;
+        let has_lease = self.lease.as_ref().is_some_and(|lease| lease.shelf == shelf);
+        let patience = if has_lease { self.shared.options.turn_within * LEASED_WAITS } else { patience };
+        let queue = lock::queue_name(TURN_QUEUE_PREFIX, name);
         let connect = || std::future::ready(Ok(Arc::clone(connection)));
-        let lock = match Lock::take(connect, &lock::queue_name(TURN_QUEUE_PREFIX, name), patience).await {
+        let lock = match Lock::take(connect, &queue, patience).await {
             Ok(Some(lock)) => Some(lock),
-            Ok(None) => return Ok(Turn { lock: None, holder: Some(Holder::Look) }),
+            Ok(None) => return Err(refusal::no_turn(self.shared.queue(), shelf, &queue, patience)),
             Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
                 warn!(%shelf, queue = self.shared.queue(), %error, "looks at this shelf cannot take turns: one beside another sees a part");
                 None
@@ -71,7 +106,6 @@ impl RabbitMqShelves {
             Err(error) => return Err(error),
         };
         // Whoever has a lease fetches in turns as well, and holds what it passed from one step to the next.
-        let has_lease = self.lease.as_ref().is_some_and(|lease| lease.shelf == shelf);
         let lease = lock::queue_name(LEASE_QUEUE_PREFIX, name);
         let is_leased = if has_lease { Some(false) } else { lock::is_taken(connection, &lease).await? };
         let holder = match is_leased {
@@ -80,18 +114,5 @@ impl RabbitMqShelves {
             _ => Some(Holder::Unknown),
         };
         Ok(Turn { lock, holder })
-    }
-
-    /// Waits for the turn of an action.
-    pub(super) async fn turn_to_act(
-        &self,
-        connection: &Arc<Connection>,
-        shelf: Shelf,
-    ) -> Result<Turn, TransportError> {
-        let turn = self.turn(connection, shelf, ACTION_WAITS).await?;
-        match turn.holder() {
-            Some(Holder::Look) => Err(refusal::is_read(self.shared.queue(), shelf)),
-            _ => Ok(turn),
-        }
     }
 }

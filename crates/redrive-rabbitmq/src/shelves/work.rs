@@ -59,7 +59,7 @@ impl RabbitMqShelves {
 
     async fn begin_work(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
         let connection = self.connection().await?;
-        let turn = self.turn_to_act(&connection, shelf).await?;
+        let turn = self.turn(&connection, shelf, self.action_waits()).await?;
         self.begin_scan(shelf, connection, turn).await
     }
 
@@ -83,7 +83,7 @@ impl RabbitMqShelves {
             let resumed = lease.resume(&rest).await?;
             let is_whole = resumed.is_none();
             let mut scan = match resumed {
-                Some(mut scan) => match self.turn_to_act(&scan.connection(), shelf).await {
+                Some(mut scan) => match self.turn(&scan.connection(), shelf, self.action_waits()).await {
                     Ok(turn) => {
                         scan.go_on(turn);
                         scan

@@ -281,6 +281,30 @@ async fn a_resumed_run_sees_in_two_scans_what_failed_meanwhile() -> Result<(), B
     Ok(())
 }
 
+/// Somebody else reads the shelf for a minute while the canary is awaited: its failures are seen all the same.
+#[tokio::test(start_paused = true)]
+async fn a_run_waits_until_it_may_look() -> Result<(), BoxError> {
+    let scene = Scene::new(ENTRIES).await?;
+    let header = scene.header(unwatched()).await?;
+    let mut busy = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
+    busy.locked = 1..61;
+    let stop = Notify::new();
+    let fails = |delivery: Delivery| async move { Disposition::DeadLetter(failure("no stock", &delivery)) };
+    let consumer =
+        Consumer::new(scene.broker.transport("orders")).with_dead_letter_backoff(NoRetry).handler(fails);
+    let run = async {
+        let finished = Runner::begin(&busy, &scene.folder, header)?.run().await;
+        stop.notify_one();
+        finished
+    };
+    let (consumed, finished) = tokio::join!(consumer.run_until(stop.notified()), run);
+    consumed?;
+    let finished = finished?;
+    assert_eq!(finished.stopped, Some(StopReason::SameFailure));
+    assert_eq!((finished.report.left, busy.scans.load(Ordering::Relaxed)), (35, 62));
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_canary_that_its_consumer_reports_as_handled_ends_the_wait() -> Result<(), BoxError> {
     let scene = Scene::new(5).await?;

@@ -1,11 +1,12 @@
 //! Shelves under a process that dies at a step.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use redrive_core::{
     EntryHandle, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError,
-    WorkQueue,
+    TransportErrorKind, WorkQueue,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use tokio::sync::Notify;
@@ -42,6 +43,8 @@ pub(super) struct Mortal {
     pub(super) scans: AtomicU32,
     /// In how many of them, the first ones, somebody else holds all entries.
     pub(super) hidden: u32,
+    /// Which of them somebody else keeps from their turn.
+    pub(super) locked: Range<u32>,
 }
 
 impl Mortal {
@@ -49,7 +52,18 @@ impl Mortal {
         let (broker, shelves) = (scene.broker.clone(), scene.shelves.clone());
         let [looks, scans, steps] = [0, 0, steps].map(AtomicU32::new);
         let work_queue = |_| Ok(WorkQueue::default());
-        Self { broker, shelves, death, steps, died: Notify::new(), looks, work_queue, scans, hidden: 0 }
+        Self {
+            broker,
+            shelves,
+            death,
+            steps,
+            died: Notify::new(),
+            looks,
+            work_queue,
+            scans,
+            hidden: 0,
+            locked: 0..0,
+        }
     }
 
     /// Shelves of a process that lives, and of a work queue that is seen as `work_queue` says.
@@ -85,6 +99,9 @@ impl Shelves for Mortal {
         let scan = self.scans.fetch_add(u32::from(shelf == Shelf::DeadLetter), Ordering::Relaxed);
         if scan < self.hidden {
             return Ok(ShelfPage::default());
+        }
+        if shelf == Shelf::DeadLetter && self.locked.contains(&scan) {
+            return Err(TransportError::new(TransportErrorKind::Locked, "another look has the shelf"));
         }
         self.shelves.browse(shelf, after, limit).await
     }
