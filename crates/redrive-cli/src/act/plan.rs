@@ -123,7 +123,7 @@ pub(crate) fn lines(saved: &SavedPlan, options: &RunOptions) -> Vec<String> {
         ));
     }
     if let Some(not_read) = &saved.not_read {
-        lines.push(format!("  not all of the shelf was read: {}", printable(not_read)));
+        lines.push(format!("  perhaps not all of the shelf was read: {}", printable(not_read)));
     }
     for name in names {
         lines.push(format!(

@@ -73,7 +73,8 @@ pub(crate) async fn look_alone(desk: &Desk, shelf: Shelf, each: impl FnMut(Shelv
     match holder? {
         None => Ok(()),
         Some(holder) => {
-            bail!("what is not seen on the {shelf} shelf may be there: {holder}. Stop it, then try again")
+            let end = if holder == Holder::Unknown { "Grant it" } else { "Stop it" };
+            bail!("what is not seen on the {shelf} shelf may be there: {holder}. {end}, then try again")
         }
     }
 }

@@ -205,7 +205,7 @@ pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<S
     .await
     .map_err(|error| explained(error, "read", &desk.queue, shelf))?;
     if let Some(holder) = view.holder() {
-        note!("not all of the {shelf} shelf of `{}` was read: {holder}", printable(&desk.queue));
+        note!("perhaps not all of the {shelf} shelf of `{}` was read: {holder}", printable(&desk.queue));
     }
     if view.is_truncated() {
         note!("only {} read: the shelf has more", plural(view.entries().len(), "message"));

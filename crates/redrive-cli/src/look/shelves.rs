@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use anyhow::Result;
 use redrive::ops::UncertainEntries;
 use redrive::transport::{TransportError, TransportErrorKind};
-use redrive::{Shelf, plausible};
+use redrive::{Holder, Shelf, plausible};
 use serde_json::json;
 
 use crate::args::{Global, Queues};
@@ -32,14 +32,15 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
                 if goes_on { continue } else { break }
             }
         };
-        for Looked { shelf, count, oldest } in looked {
+        for (counted, oldest) in looked {
+            let ShelfCount { shelf, count, holder } = counted;
             let oldest = oldest.and_then(|oldest| plausible(oldest, now));
-            let shown = count.map_or_else(|| "no such queue".to_owned(), |count| count.to_string());
-            rows.row([queue.clone(), shelf_name(shelf), shown, ago(oldest, now)]);
+            rows.row([queue.clone(), shelf_name(shelf), counted.shown(), ago(oldest, now)]);
             let sharers = context.sharers(&queue, shelf);
             note_sharers(&queue, shelf, &sharers);
             data.push(json!({
-                "queue": queue, "shelf": shelf.to_string(), "count": count, "oldest": rfc3339(oldest), "shared_with": sharers,
+                "queue": queue, "shelf": shelf.to_string(), "count": count, "not_counted": holder.map(|holder| holder.to_string()),
+                "oldest": rfc3339(oldest), "shared_with": sharers,
             }));
         }
     }
@@ -73,27 +74,60 @@ fn note_sharers(queue: &str, shelf: Shelf, sharers: &BTreeSet<String>) {
     }
 }
 
-/// What is on a shelf.
-struct Looked {
-    shelf: Shelf,
-    count: Option<u64>,
-    oldest: Option<SystemTime>,
-}
-
-async fn look(global: &Global, context: &Context, queue: &str) -> Result<Vec<Looked>> {
+/// Counts the shelves of a queue, and returns since when they have messages.
+async fn look(
+    global: &Global,
+    context: &Context,
+    queue: &str,
+) -> Result<Vec<(ShelfCount, Option<SystemTime>)>> {
     let desk = connect(global, context, queue).await?;
     let mut looked = Vec::new();
-    for (shelf, count) in counts(global, &desk).await? {
-        note_work(global, &desk, shelf);
-        let oldest = match count {
-            Some(count) if count > 0 => {
-                within(global.timeout, async { Ok(desk.shelves.oldest(shelf).await?) }).await?
-            }
-            _ => None,
-        };
-        looked.push(Looked { shelf, count, oldest });
+    for counted in counts(global, &desk).await? {
+        note_work(global, &desk, counted.shelf);
+        if let Some(holder) = counted.holder {
+            note!(
+                "the {} shelf of `{}` may have more messages: {holder}",
+                counted.shelf,
+                printable(&desk.queue)
+            );
+        }
+        let oldest = oldest(global, &desk, &counted).await?;
+        looked.push((counted, oldest));
     }
     Ok(looked)
+}
+
+/// Returns since when a shelf has messages, if all of it was counted.
+///
+/// # Errors
+///
+/// If the broker cannot be read, or not in time.
+pub(crate) async fn oldest(global: &Global, desk: &Desk, counted: &ShelfCount) -> Result<Option<SystemTime>> {
+    if counted.holder.is_some() || counted.count.unwrap_or(0) == 0 {
+        return Ok(None);
+    }
+    within(global.timeout, async { Ok(desk.shelves.oldest(counted.shelf).await?) }).await
+}
+
+/// The number of messages on a shelf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShelfCount {
+    pub(crate) shelf: Shelf,
+    /// With those that a run of this machine holds; `None` where the broker has no parking queue.
+    pub(crate) count: Option<u64>,
+    /// Who may hold more.
+    pub(crate) holder: Option<Holder>,
+}
+
+impl ShelfCount {
+    /// Returns the count as people read it.
+    pub(crate) fn shown(&self) -> String {
+        match (self.count, self.holder) {
+            (None, _) => "no such queue".to_owned(),
+            (Some(count), None) => count.to_string(),
+            (Some(count), Some(_)) => format!("at least {count}"),
+        }
+    }
 }
 
 /// Work of this machine on a shelf. The broker does not count what it holds.
@@ -113,25 +147,24 @@ pub(crate) fn work(global: &Global, desk: &Desk, shelf: Shelf) -> Option<Work> {
     Some(Work { holder, left })
 }
 
-/// Returns the number of messages on each shelf, with those that a run of this machine holds; `None` where the broker has no parking
-/// queue.
+/// Counts the messages on each shelf.
 ///
 /// # Errors
 ///
 /// If the broker cannot be read, or not in time; also if there is no dead-letter queue: the name of the work queue may be wrong.
-pub(crate) async fn counts(global: &Global, desk: &Desk) -> Result<Vec<(Shelf, Option<u64>)>> {
+pub(crate) async fn counts(global: &Global, desk: &Desk) -> Result<Vec<ShelfCount>> {
     let mut counts = Vec::new();
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let counted = within(global.timeout, async {
-            match desk.shelves.count(shelf).await {
-                Ok(count) => Ok(Some(count)),
-                Err(error) if shelf == Shelf::Parking && is_missing(&error) => Ok(None),
+            match desk.shelves.count_with_holder(shelf).await {
+                Ok((count, holder)) => Ok((Some(count), holder)),
+                Err(error) if shelf == Shelf::Parking && error.is_missing_shelf() => Ok((None, None)),
                 Err(error) => Err(error.into()),
             }
         });
-        let count = counted.await.map_err(|error| explained(error, "count", &desk.queue, shelf))?;
+        let (count, holder) = counted.await.map_err(|error| explained(error, "count", &desk.queue, shelf))?;
         let held = work(global, desk, shelf).map_or(0, |work| work.left);
-        counts.push((shelf, count.map(|count| count.max(held))));
+        counts.push(ShelfCount { shelf, count: count.map(|count| count.max(held)), holder });
     }
     Ok(counts)
 }
@@ -160,7 +193,7 @@ pub(crate) fn explained(error: anyhow::Error, what: &str, queue: &str, shelf: Sh
         ))
         .into();
     }
-    match is_missing(transport) {
+    match transport.is_missing_shelf() {
         true => error.context(format!("{cannot}: is `{queue}` the name of the work queue?")),
         false => error.context(cannot),
     }
@@ -178,13 +211,8 @@ fn missing_queue(error: &TransportError) -> Option<String> {
 
 /// Returns true if another queue of the same broker may give another answer.
 fn is_of_queue(error: &anyhow::Error) -> bool {
-    error.is::<MissingQueue>() || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_missing))
-}
-
-/// A queue that nobody declared, or a shelf that this broker does not have.
-pub(crate) fn is_missing(error: &TransportError) -> bool {
-    use TransportErrorKind::{NotFound, Topology, Unsupported};
-    matches!(error.kind(), NotFound | Topology | Unsupported)
+    error.is::<MissingQueue>()
+        || error.chain().any(|cause| cause.downcast_ref().is_some_and(TransportError::is_missing_shelf))
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ pub(super) async fn groups(
                 }
             }
         }
-        @if let Some(holder) = chosen.view.holder() { p.bad { "Not all of the shelf was read: " (holder.to_string()) "." } }
+        @if let Some(holder) = chosen.view.holder() { p.bad { "Perhaps not all of the shelf was read: " (holder.to_string()) "." } }
         @if chosen.view.is_truncated() { p.bad { "The shelf has more than the " (plural(chosen.view.entries().len(), "message")) " that were read first." } }
         @if let Some(note) = begun.as_ref().and_then(|begun| begun.note.as_ref()) { p.dim { (text(note)) } }
         (left_out(&entries))

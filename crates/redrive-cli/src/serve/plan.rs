@@ -96,7 +96,7 @@ pub(super) async fn show(
         @if lines.of_unknown_queue > 0 {
             p.bad { (lines.of_unknown_queue) " of them do not tell which of the queues that share this shelf they failed in." }
         }
-        @if let Some(not_read) = &saved.not_read { p.bad { "Not all of the shelf was read: " (text(not_read)) "." } }
+        @if let Some(not_read) = &saved.not_read { p.bad { "Perhaps not all of the shelf was read: " (text(not_read)) "." } }
         @for name in &lines.names {
             p.bad { "Some messages name the queue " code { (text(&one_line(name, 80))) } ": it is not followed, any publisher can write that." }
         }

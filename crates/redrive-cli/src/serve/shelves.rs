@@ -17,7 +17,7 @@ use super::groups::shelf_of;
 use super::layout::{Answer, age, link, page, spark, text, time};
 use super::web::Web;
 use crate::desk::{Desk, within};
-use crate::look::shelves::counts;
+use crate::look::shelves::{ShelfCount, counts};
 
 /// A shelf of at most this many messages is read for the first page without being asked.
 const READ_AT_ONCE: u64 = 5_000;
@@ -50,14 +50,14 @@ async fn row(web: &Web, desk: &Desk) -> Result<Markup> {
     let work_queue = within(web.global.timeout, async { Ok(desk.shelves.work_queue().await?) });
     let work_queue = work_queue.await.context("cannot look at the work queue").unwrap_or_default();
     let mut rows = Vec::new();
-    for (shelf, count) in counts {
-        let Some(count) = count else { continue };
+    for counted in counts {
+        let ShelfCount { shelf, count: Some(count), .. } = counted else { continue };
         let place = (desk.queue.clone(), shelf);
         let view = match web.last_view(&place) {
             None if count <= READ_AT_ONCE => Some(web.read(&place).await?),
             view => view,
         };
-        rows.push(line(web, desk, shelf, count, view.as_deref(), work_queue));
+        rows.push(line(web, desk, &counted, view.as_deref(), work_queue));
     }
     Ok(html! { @for row in &rows { (row) } })
 }
@@ -65,12 +65,13 @@ async fn row(web: &Web, desk: &Desk) -> Result<Markup> {
 fn line(
     web: &Web,
     desk: &Desk,
-    shelf: Shelf,
-    count: u64,
+    counted: &ShelfCount,
     view: Option<&ShelfView>,
     work_queue: WorkQueue,
 ) -> Markup {
     let now = SystemTime::now();
+    let ShelfCount { shelf, count, holder } = *counted;
+    let is_bad = count != Some(0) || holder.is_some();
     let groups = link(web, "/groups", &[("queue", &desk.queue), ("shelf", &shelf.to_string())]);
     let trend = view.map(|view| view.entries().trend(&TrendOptions::until(now)));
     let last_hour = trend.as_ref().and_then(|trend| trend.counts.last());
@@ -79,8 +80,8 @@ fn line(
     html! {
         tr {
             td { a.row href=(groups) { (text(&desk.queue)) } }
-            td { (shelf) }
-            td.number.bad[count > 0 && shelf == Shelf::DeadLetter] data-label="messages" { (count) }
+            td { (shelf) @if let Some(holder) = holder { " " span.bad { (holder.to_string()) } } }
+            td.number.bad[is_bad && shelf == Shelf::DeadLetter] data-label="messages" { (counted.shown()) }
             td.number data-label="last hour" { @match last_hour { Some(count) => (count), None => "-" } }
             td data-label="oldest" { (time(oldest, now)) }
             td { @if let Some(trend) = &trend { (spark(&trend.counts)) } }

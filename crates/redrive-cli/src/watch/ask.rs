@@ -7,6 +7,7 @@ use redrive::ops::{FinishedRun, GroupId, PlanAction, RunProgress, ShelfView};
 use redrive::{EntryHandle, Shelf};
 
 use crate::desk::{SavedPlan, asks};
+use crate::look::shelves::ShelfCount;
 
 /// A shelf of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +51,8 @@ pub(super) struct Planning {
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     pub(super) at: SystemTime,
-    /// Of each shelf, how many messages, and since when; `None` if the broker has no such queue.
-    pub(super) shelves: Vec<(Shelf, Option<u64>, Option<SystemTime>)>,
+    /// How many messages each shelf has, and since when.
+    pub(super) shelves: Vec<(ShelfCount, Option<SystemTime>)>,
 }
 
 /// What became of an [`Ask`]. Errors are texts for a person.

@@ -91,17 +91,11 @@ fn draw_shelves(frame: &mut Frame<'_>, page: &Page, area: Rect, now: SystemTime)
     let rows: Vec<_> = page
         .shelves()
         .map(|(place, counted)| {
-            let of_shelf = counted.and_then(|counted| {
-                counted
-                    .shelves
-                    .iter()
-                    .find(|(shelf, ..)| *shelf == place.shelf)
-                    .map(|found| (found.1, found.2))
-            });
+            let of_shelf = counted
+                .and_then(|counted| counted.shelves.iter().find(|(count, _)| count.shelf == place.shelf));
             let (count, oldest) = match of_shelf {
                 None => ("?".to_owned(), None),
-                Some((None, _)) => ("no such queue".to_owned(), None),
-                Some((Some(count), oldest)) => (count.to_string(), oldest),
+                Some((count, oldest)) => (count.shown(), *oldest),
             };
             vec![one_line(&place.queue, 200), place.shelf.to_string(), count, ago(oldest, now)]
         })

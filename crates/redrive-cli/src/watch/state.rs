@@ -210,7 +210,7 @@ impl Page {
                             self.say(format!("only {} read: the shelf has more", plural(read, "message")));
                         }
                         if let Some(holder) = view.holder() {
-                            self.say(format!("not all of the shelf was read: {holder}"));
+                            self.say(format!("perhaps not all of the shelf was read: {holder}"));
                         }
                         let listing = Listing::new(place, view, &self.filter, now);
                         return Some(self.list(listing));

@@ -7,13 +7,14 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use redrive::ops::{Plan, PlanAction, PlanOptions, ShelfView};
-use redrive::{EntryHandle, Message, Shelf, Shelved, header_names as names};
+use redrive::{EntryHandle, Holder, Message, Shelf, Shelved, header_names as names};
 
 use super::acting::Prompt;
 use super::ask::{Answer, Ask, Counted, Place, Planning};
 use super::draw::draw;
 use super::state::{Page, Screen};
 use crate::desk::{SavedPlan, asks};
+use crate::look::shelves::ShelfCount;
 
 /// Clears the screen, sets the title, rings, and turns the direction of text.
 const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}evil\r\n";
@@ -137,10 +138,13 @@ fn counts_are_asked_for_again_only_while_they_are_shown() {
     assert!(matches!(page.tick(now()), Some(Ask::Count)));
     let later = now() + Duration::from_secs(60);
     assert!(page.tick(later).is_none(), "the first ones are awaited");
-    let shelves = vec![(Shelf::DeadLetter, Some(7), Some(now())), (Shelf::Parking, None, None)];
+    let shelves = vec![
+        (ShelfCount { shelf: Shelf::DeadLetter, count: Some(7), holder: Some(Holder::Lease) }, Some(now())),
+        (ShelfCount { shelf: Shelf::Parking, count: None, holder: None }, None),
+    ];
     page.on_answer(Answer::Counted("orders".into(), Ok(Counted { at: now(), shelves })), now());
     page.on_answer(Answer::Counted("invoices".into(), Err(format!("no route {HOSTILE}"))), now());
-    shows(&mut page, &["dead-letter  7", "no such queue", "no route \\u{1b}[2J", "read 0s ago"]);
+    shows(&mut page, &["dead-letter  at least 7", "no such queue", "no route \\u{1b}[2J", "read 0s ago"]);
     assert!(page.tick(now() + Duration::from_secs(9)).is_none());
     assert!(matches!(page.tick(later), Some(Ask::Count)));
     for queue in ["orders", "invoices"] {

@@ -14,7 +14,7 @@ use super::ask::{Answer, Ask, Counted, Place, Planning};
 use crate::desk::plan::Wanted;
 use crate::desk::{self, Desk, SavedPlan, State, asks, connect, operator, within};
 use crate::exit::chain;
-use crate::look::shelves::{counts, explained};
+use crate::look::shelves::{counts, explained, oldest};
 use crate::settings::{Context, Global};
 
 /// How often a message may be redriven, as on the command line.
@@ -146,16 +146,10 @@ impl Desks {
         let desk = self.desk(queue).await?;
         let at = SystemTime::now();
         let mut shelves = Vec::new();
-        for (shelf, count) in counts(&self.global, &desk).await? {
-            let oldest = match count {
-                Some(count) if count > 0 => {
-                    within(self.global.timeout, async { Ok(desk.shelves.oldest(shelf).await?) })
-                        .await
-                        .map_err(|error| explained(error, "read", queue, shelf))?
-                }
-                _ => None,
-            };
-            shelves.push((shelf, count, oldest));
+        for counted in counts(&self.global, &desk).await? {
+            let oldest = oldest(&self.global, &desk, &counted).await;
+            let oldest = oldest.map_err(|error| explained(error, "read", queue, counted.shelf))?;
+            shelves.push((counted, oldest));
         }
         Ok(Counted { at, shelves })
     }

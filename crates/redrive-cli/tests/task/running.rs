@@ -199,6 +199,17 @@ pub(crate) async fn beside_a_consumer(shop: &Shop) {
     assert!(groups.err.contains(not_all), "{}", groups.err);
     let groups = cli.json(&["groups", queue]).await;
     assert!(groups["not_read"].as_str().expect("a text").contains("a client consumes"), "{groups}");
+    let shelves = cli.ok(&["shelves", queue]).await;
+    assert!(shelves.out.contains("at least 3"), "{}", shelves.out);
+    assert!(shelves.err.contains("may have more messages: a client consumes"), "{}", shelves.err);
+    let shelves = cli.json(&["shelves", queue]).await;
+    assert!(shelves[0]["not_counted"].as_str().expect("a text").contains("a client consumes"), "{shelves}");
+    assert!(shelves[0]["oldest"].is_null() && shelves[1]["not_counted"].is_null(), "{shelves}");
+    let check = cli.ok(&["check", queue, "--warn", "3", "--critical", "5"]).await;
+    let said = format!("OK - {queue} dead-letter: at least 3 (a client consumes");
+    assert!(check.out.starts_with(&said), "{}", check.out);
+    let page = on_page(&cli, queue, "/").await;
+    assert!(page.contains("at least 3") && page.contains("a client consumes the shelf"), "{page}");
     let planned = cli.ok(&["plan", queue, "--all", "--action", "discard"]).await;
     assert!(planned.out.contains("not all of the shelf was read: a client consumes"), "{}", planned.out);
     let import = cli.run(&["import", queue, &file, "--yes"]).await;
@@ -217,11 +228,15 @@ pub(crate) async fn beside_a_consumer(shop: &Shop) {
 
 /// The list of runs on the page.
 async fn history(cli: &Cli, queue: &str) -> String {
+    on_page(cli, queue, "/runs").await
+}
+
+async fn on_page(cli: &Cli, queue: &str, path: &str) -> String {
     let page = Page::start(cli, &[queue]).await;
     let login = reqwest::get(&page.url).await.expect("an answer");
     let cookie = login.headers()["set-cookie"].to_str().expect("text").split(';').next().expect("a cookie");
     let client = reqwest::Client::new();
-    let listed = client.get(page.at("/runs")).header("cookie", cookie).send().await.expect("an answer");
+    let listed = client.get(page.at(path)).header("cookie", cookie).send().await.expect("an answer");
     let text = listed.text().await.expect("text");
     page.stop().await;
     text

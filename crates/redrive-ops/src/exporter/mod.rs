@@ -61,6 +61,7 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// | metric | value |
 /// |---|---|
 /// | `shelf_messages` | messages on the shelf, by the broker's count |
+/// | `shelf_partial` | 1 if others may hold messages of the shelf, which the other values do not count: a run, or another consumer of it (RabbitMQ) |
 /// | `shelf_oldest_age_seconds` | time since the oldest entry was shelved; absent if no entry has a time, or the shelf is empty |
 /// | `shelf_messages_by_reason` | entries of each `reason` |
 /// | `shelf_messages_by_group` | entries of each `group` of failures, with its `reason` and `error_type` |
@@ -127,7 +128,7 @@ impl ShelfExporter {
         self
     }
 
-    /// Adds both shelves of a queue, but only counts their messages: they have `shelf_messages`, `shelf_readable` and
+    /// Adds both shelves of a queue, but only counts their messages: they have `shelf_messages`, `shelf_partial`, `shelf_readable` and
     /// `shelf_read_age_seconds`. For shelves where reading counts as a delivery against a limit (RabbitMQ), and for very large
     /// ones.
     pub fn count_only(mut self, queue_name: impl Into<String>, shelves: Arc<dyn Shelves>) -> Self {

@@ -53,7 +53,8 @@ pub(super) async fn keep_reading(watched: Arc<WatchedShelf>, shelves: Arc<dyn Sh
 
 async fn read(shelves: &dyn Shelves, shelf: Shelf, reading: &Reading) -> Result<Values, TransportError> {
     if reading.count_only {
-        return Ok(Values { messages: shelves.count(shelf).await?, entries: None });
+        let (messages, holder) = shelves.count_with_holder(shelf).await?;
+        return Ok(Values { messages, partial: holder.is_some(), entries: None });
     }
     let snapshot = snapshot(shelves, shelf, &reading.snapshots).await?;
     let messages = match snapshot.truncated {
@@ -62,7 +63,8 @@ async fn read(shelves: &dyn Shelves, shelf: Shelf, reading: &Reading) -> Result<
         // Counting a shelf can cost as much as reading it.
         false => snapshot.count,
     };
-    Ok(Values { messages, entries: Some(EntryValues::of(&snapshot, reading.groups)) })
+    let partial = snapshot.holder.is_some();
+    Ok(Values { messages, partial, entries: Some(EntryValues::of(&snapshot, reading.groups)) })
 }
 
 impl WatchedShelf {

@@ -56,6 +56,8 @@ impl Collector for Page {
             "Messages on the shelf, by the broker's count",
             self.of_values(|it| it.messages),
         )?;
+        let help = "1 if others may hold messages of the shelf, which the other values do not count";
+        gauge(encoder, "shelf_partial", None, help, self.of_values(|it| u64::from(it.partial)))?;
         let help = "Time since the oldest entry was put on the shelf";
         let oldest = self.of_entries(|it| it.oldest.map(|oldest| (vec![], self.since(oldest))));
         gauge(encoder, "shelf_oldest_age", Some(&Unit::Seconds), help, oldest)?;
@@ -175,12 +177,17 @@ mod tests {
             truncated: false,
         };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
-        let page =
-            render(Some("shop"), now, shown(Some(Values { messages: 2, entries: Some(entries) })), vec![]);
+        let page = render(
+            Some("shop"),
+            now,
+            shown(Some(Values { messages: 2, partial: true, entries: Some(entries) })),
+            vec![],
+        );
         assert_eq!(
             series(&page),
             [
                 r#"shop_shelf_messages{queue_name="a\"b\\c\n",shelf="parking"} 2"#,
+                r#"shop_shelf_partial{queue_name="a\"b\\c\n",shelf="parking"} 1"#,
                 r#"shop_shelf_oldest_age_seconds{queue_name="a\"b\\c\n",shelf="parking"} 60.0"#,
                 r#"shop_shelf_messages_by_reason{queue_name="a\"b\\c\n",shelf="parking",reason="Late"} 2"#,
                 r#"shop_shelf_messages_by_group{queue_name="a\"b\\c\n",shelf="parking",group="17",reason="Late",error_type="unknown"} 2"#,
@@ -210,7 +217,7 @@ mod tests {
         let page = render(
             None,
             SystemTime::UNIX_EPOCH,
-            shown(Some(Values { messages: 1, entries: Some(entries) })),
+            shown(Some(Values { messages: 1, partial: false, entries: Some(entries) })),
             vec![],
         );
         assert!(

@@ -16,6 +16,8 @@ const UNKNOWN: &str = "unknown";
 #[derive(Debug, PartialEq)]
 pub(super) struct Values {
     pub(super) messages: u64,
+    /// True if somebody may hold messages that are not counted.
+    pub(super) partial: bool,
     /// `None`: no entry was read.
     pub(super) entries: Option<EntryValues>,
 }

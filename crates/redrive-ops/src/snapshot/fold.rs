@@ -52,6 +52,7 @@ impl SnapshotFold {
             groups: Vec::new(),
             left_out: LeftOut::default(),
             truncated: false,
+            holder: None,
         };
         Self { max_groups: options.groups, now, snapshot, groups: HashMap::new() }
     }

@@ -17,7 +17,7 @@ pub use fold::SnapshotFold;
 pub(crate) use fold::time_of;
 pub use options::SnapshotOptions;
 pub use read::snapshot;
-use redrive_core::{EntryHandle, Shelf};
+use redrive_core::{EntryHandle, Holder, Shelf};
 
 use crate::group::{GroupId, Template};
 
@@ -45,6 +45,8 @@ pub struct ShelfSnapshot {
     /// True if the shelf has more entries than the [limit](SnapshotOptions::limit). The entries that were read are the first ones:
     /// the oldest, if the broker keeps an order.
     pub truncated: bool,
+    /// Who may have held entries while the shelf was read, so that they are not counted. `None`: nobody that the broker tells of.
+    pub holder: Option<Holder>,
 }
 
 /// Number of entries that are only counted.

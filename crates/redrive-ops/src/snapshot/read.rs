@@ -63,6 +63,6 @@ pub async fn snapshot(
         fold.add(&entry);
         ControlFlow::Continue(())
     };
-    shelves.scan(shelf, &mut each).await?;
-    Ok(fold.finish(truncated))
+    let holder = shelves.scan(shelf, &mut each).await?;
+    Ok(ShelfSnapshot { holder, ..fold.finish(truncated) })
 }

@@ -90,7 +90,7 @@ impl<'a> Entries<'a> {
     pub fn summary(&self, options: &SnapshotOptions) -> ShelfSnapshot {
         let mut fold = SnapshotFold::new(self.view.shelf, options, self.view.taken_at);
         self.entries.iter().for_each(|entry| fold.add(&entry.entry));
-        fold.finish(self.view.truncated)
+        ShelfSnapshot { holder: self.view.holder, ..fold.finish(self.view.truncated) }
     }
 
     /// Returns the entries of each group. For a page, a trend or the handles of many groups in one pass.

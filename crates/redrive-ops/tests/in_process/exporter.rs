@@ -1,13 +1,14 @@
 //! The metrics of shelves, on virtual time.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_core::{
-    BoxError, Consumer, EntryHandle, Message, NoRetry, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport,
-    Shelves, TransportError, TransportErrorKind, secs,
+    BoxError, Consumer, EntryHandle, Holder, Message, NoRetry, Selection, Shelf, ShelfCursor, ShelfPage,
+    ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind, secs,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{ShelfExporter, ShelfMetrics, SnapshotOptions};
@@ -19,6 +20,8 @@ struct Faulty {
     shelves: MemoryShelves,
     fails: AtomicBool,
     hangs: AtomicBool,
+    /// Whether somebody else may hold entries.
+    held: AtomicBool,
     asked: AtomicU32,
     browsed: AtomicU32,
     /// How long a read takes.
@@ -31,10 +34,15 @@ impl Faulty {
             shelves: broker.shelves("orders"),
             fails: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             asked: AtomicU32::new(0),
             browsed: AtomicU32::new(0),
             takes,
         })
+    }
+
+    fn holder(&self) -> Option<Holder> {
+        self.held.load(Ordering::Relaxed).then_some(Holder::Lease)
     }
 
     async fn answers(&self) -> Result<(), TransportError> {
@@ -55,6 +63,20 @@ impl Shelves for Faulty {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         self.answers().await?;
         self.shelves.count(shelf).await
+    }
+
+    async fn count_with_holder(&self, shelf: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
+        Ok((self.count(shelf).await?, self.holder()))
+    }
+
+    async fn scan(
+        &self,
+        shelf: Shelf,
+        each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
+    ) -> Result<Option<Holder>, TransportError> {
+        let page = self.browse(shelf, None, 1_000).await?;
+        let _ = page.entries.into_iter().try_for_each(each);
+        Ok(self.holder())
     }
 
     async fn browse(
@@ -250,6 +272,23 @@ async fn only_counting_reads_no_entry() -> Result<(), BoxError> {
         assert_eq!(value(&metrics, &format!("{name}{{")), None);
     }
     assert_eq!(shelves.browsed.load(Ordering::Relaxed), 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_may_hold_is_not_passed_over() -> Result<(), BoxError> {
+    let broker = MemoryBroker::new();
+    fail(&broker, 0..2).await?;
+    let shelves = Faulty::new(&broker, Duration::ZERO);
+    let read = exporter(&broker, shelves.clone()).start();
+    let counted = exporter(&broker, shelves.clone()).count_only("orders", shelves.clone()).start();
+    for held in [false, true] {
+        shelves.held.store(held, Ordering::Relaxed);
+        after(31).await;
+        for metrics in [&read, &counted] {
+            assert_eq!(of_shelf(metrics, "shelf_partial"), Some(f64::from(held)), "{}", metrics.render());
+        }
+    }
     Ok(())
 }
 
