@@ -75,7 +75,9 @@ fn line(
     let groups = link(web, "/groups", &[("queue", &desk.queue), ("shelf", &shelf.to_string())]);
     let trend = view.map(|view| view.entries().trend(&TrendOptions::until(now)));
     let last_hour = trend.as_ref().and_then(|trend| trend.counts.last());
-    let oldest = view.and_then(|view| view.entries().iter().filter_map(redrive::ops::ViewEntry::time).min());
+    // Somebody may hold the oldest.
+    let whole = view.filter(|view| view.holder().is_none());
+    let oldest = whole.and_then(|view| view.entries().iter().filter_map(redrive::ops::ViewEntry::time).min());
     let waits = work_queue.consumers == Some(0);
     html! {
         tr {
