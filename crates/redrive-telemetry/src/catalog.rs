@@ -123,7 +123,10 @@ static CATALOG: [Metric; 18] = [
     gauge("consumers_running", "Consumers that have started and have not ended."),
     gauge("in_flight", "Deliveries that are handled or settled now."),
     gauge("intake_paused", "Consumers that take no messages: paused, or unable to store copies."),
-    gauge("intake_interrupted", "Consumers that cannot receive: the transport tries again until it can."),
+    gauge(
+        "intake_interrupted",
+        "Consumers that cannot receive, or not from one of their queues: the transport tries again until it can.",
+    ),
     gauge(
         "intake_not_ready",
         "Consumers with a layer that has not been ready for a minute, while nothing was handled.",

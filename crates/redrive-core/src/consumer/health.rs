@@ -16,6 +16,7 @@ use tokio::time::Instant;
 /// | paused, by an operator or because copies cannot be stored | yes | no |
 /// | a layer is not ready, and nothing is handled whose end could make it ready | yes | no |
 /// | a rate limit allows no message yet, or messages are handled one at a time because one may have killed a process | yes | yes |
+/// | partly interrupted: one of several queues cannot be received from | yes | yes |
 /// | interrupted: the broker cannot be reached, or refuses to hand out messages | yes | no |
 /// | stopping, or stopped as asked | yes | no |
 /// | ended with an error | no | no |
@@ -30,6 +31,9 @@ pub struct Health {
     pub blocked_for: Option<Duration>,
     /// How long it has been unable to receive, because the broker cannot be reached or refuses. It keeps trying.
     pub interrupted_for: Option<Duration>,
+    /// How long it has been unable to receive from one of several queues, which [`error`](Self::error) names. It receives from the
+    /// others, and keeps trying.
+    pub partly_interrupted_for: Option<Duration>,
     /// How long a layer has not been ready, if that is for a minute in which nothing was handled whose end could make it ready.
     pub not_ready_for: Option<Duration>,
     /// The layer that is not ready, and the call of [`Consumer::layer`](crate::Consumer::layer) that added it.
@@ -42,7 +46,7 @@ pub struct Health {
     /// consumer has it. Messages are handled all the same, so this changes neither [`is_live`](Self::is_live) nor
     /// [`is_ready`](Self::is_ready); a death of the process is not counted.
     pub ledger_failing_for: Option<Duration>,
-    /// Why it is interrupted, or why it ended.
+    /// Why it is interrupted or partly interrupted, or why it ended.
     pub error: Option<String>,
 }
 
@@ -99,6 +103,7 @@ impl fmt::Display for Health {
             ("paused", self.paused_for),
             ("copies cannot be stored", self.blocked_for),
             (interrupted, self.interrupted_for),
+            ("cannot receive from one of its queues (it tries again)", self.partly_interrupted_for),
             ("rate limited", self.rate_limited_for),
             ("one message at a time", self.isolated_for),
             (&not_ready, self.not_ready_for),
@@ -125,6 +130,7 @@ pub(crate) enum Change {
     Blocked,
     Unblocked,
     Interrupted(String),
+    PartlyInterrupted(String),
     Recovered,
     NotReady { layer: String, since: Instant },
     Ready,
@@ -145,6 +151,7 @@ pub(crate) struct HealthState {
     paused: Option<Instant>,
     blocked: Option<Instant>,
     interrupted: Option<Instant>,
+    partly_interrupted: Option<Instant>,
     not_ready: Option<(Instant, String)>,
     rate_limited: Option<Instant>,
     isolated: Option<Instant>,
@@ -159,6 +166,7 @@ impl HealthState {
             paused: None,
             blocked: None,
             interrupted: None,
+            partly_interrupted: None,
             not_ready: None,
             rate_limited: None,
             isolated: None,
@@ -183,10 +191,16 @@ impl HealthState {
             Change::Unblocked => end(&mut self.blocked),
             Change::Interrupted(error) => {
                 self.error = Some(error.clone());
+                self.partly_interrupted = None;
                 begin(&mut self.interrupted)
             }
+            Change::PartlyInterrupted(error) => {
+                self.error = Some(error.clone());
+                self.interrupted = None;
+                begin(&mut self.partly_interrupted)
+            }
             Change::Recovered => {
-                let was_interrupted = end(&mut self.interrupted);
+                let was_interrupted = end(&mut self.interrupted) | end(&mut self.partly_interrupted);
                 if was_interrupted {
                     self.error = None;
                 }
@@ -216,6 +230,7 @@ impl HealthState {
             paused_for: elapsed(self.paused),
             blocked_for: elapsed(self.blocked),
             interrupted_for: elapsed(self.interrupted),
+            partly_interrupted_for: elapsed(self.partly_interrupted),
             not_ready_for: elapsed(self.not_ready.as_ref().map(|(since, _)| *since)),
             layer: self.not_ready.as_ref().map(|(_, layer)| layer.clone()),
             rate_limited_for: elapsed(self.rate_limited),
@@ -279,6 +294,19 @@ mod tests {
         assert_eq!(of(&[Change::Started, Change::Stopping]), (true, false));
         assert_eq!(of(&[Change::Started, Change::Ended(None)]), (true, false));
         assert_eq!(of(&[Change::Started, Change::Ended(Some("gone".to_owned()))]), (false, false));
+    }
+
+    #[test]
+    fn one_queue_of_several_that_is_refused_is_told_and_stops_nothing() {
+        let partly = || Change::PartlyInterrupted("`back` is disabled".to_owned());
+        let health = after(&[Change::Started, cut(), partly()]);
+        assert!(health.is_ready() && health.interrupted_for.is_none());
+        let said =
+            "running, cannot receive from one of its queues (it tries again) for 1s: `back` is disabled";
+        assert_eq!(health.to_string(), said);
+        let cut = after(&[Change::Started, partly(), cut()]);
+        assert!(!cut.is_ready() && cut.partly_interrupted_for.is_none());
+        assert_eq!(after(&[Change::Started, partly(), Change::Recovered]).to_string(), "running");
     }
 
     #[test]

@@ -204,10 +204,10 @@ impl<T: Transport, L> Consumer<T, L> {
     }
 
     /// Ends the consumer with an error ([`ConsumerError::GaveUp`]) when it could not receive for this long: for a program that wants
-    /// to be restarted then. A pause does not count, and the time begins again with each delivery: of several queues one may still be
-    /// received from. Default: never. A consumer that has received waits until it can receive again,
-    /// whatever the broker refuses: its queue may be disabled, deleted, replaced, or closed to it for a while. Meanwhile its
-    /// [health](Health) is not ready and says why.
+    /// to be restarted then. A pause does not count, nor does the time in which it can receive from one of several queues, such as the
+    /// retry queue of a subscription, whether messages come or not. Default: never. A consumer that has received waits until it can
+    /// receive again, whatever the broker refuses: its queue may be disabled, deleted, replaced, or closed to it for a while. Meanwhile
+    /// its [health](Health) is not ready and says why.
     ///
     /// ```no_run
     /// # fn example<T: redrive_core::Transport>(transport: T) {

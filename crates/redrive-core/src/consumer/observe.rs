@@ -144,18 +144,21 @@ pub enum Event<'a> {
         /// How long it was not ready.
         after: Duration,
     },
-    /// The consumer cannot receive: its connection was lost, its subscription ended, or the broker refuses. It is tried again until it can.
+    /// The consumer cannot receive: its connection was lost, its subscription ended, or the broker refuses. It is tried again until it
+    /// can. Reported again when `partly` changes.
     Interrupted {
         /// The queue.
         queue: &'a str,
         /// Why.
         error: &'a TransportError,
+        /// True if it cannot receive from one of several queues, which the error names, and receives from the others.
+        partly: bool,
     },
-    /// The consumer can receive again.
+    /// The consumer can receive again, from all of its queues.
     Recovered {
         /// The queue.
         queue: &'a str,
-        /// How long it could not receive.
+        /// How long it could not, or not from all of them.
         after: Duration,
     },
     /// The consumer has ended, or its future was dropped.

@@ -14,6 +14,7 @@ use tracing::Span;
 
 use super::health::{Change, HealthState, note};
 use super::observe::Observers;
+use super::signal_state::Connection;
 use super::{ConsumerError, Event, backoff, telemetry};
 use crate::transport::{Received, Receiver, TransportError, TransportErrorKind};
 
@@ -53,8 +54,8 @@ struct State {
 #[derive(Clone)]
 struct Interruption {
     since: Instant,
-    /// Since when nothing has been received: one of several queues may still be received from.
-    nothing_since: Instant,
+    /// Since when nothing can be received. `None`: it is received from some of several queues.
+    nothing_since: Option<Instant>,
     /// The last error.
     error: TransportError,
     is_the_end: bool,
@@ -85,33 +86,44 @@ impl Reception {
     }
 
     /// Records whether the transport can receive.
-    pub(super) fn changed(&self, connection: Result<(), TransportError>) {
+    pub(super) fn changed(&self, connection: Connection) {
         match connection {
-            Ok(()) => self.received(),
-            Err(error) => self.interrupted(&error),
+            Connection::Whole => self.received(),
+            Connection::Partial(error) => self.interrupted(&error, true),
+            Connection::Lost(error) => self.interrupted(&error, false),
         }
     }
 
-    fn interrupted(&self, error: &TransportError) {
+    /// `partly`: it is received from some of several queues.
+    fn interrupted(&self, error: &TransportError, partly: bool) {
         let mut is_another = false;
         self.state.send_modify(|state| {
             let before = state.interruption.take();
             is_another = before.as_ref().is_some_and(|before| before.error.kind() != error.kind());
             let now = Instant::now();
+            let nothing_since = || before.as_ref().and_then(|before| before.nothing_since).unwrap_or(now);
+            if partly {
+                (state.has_received, state.retry) = (true, None);
+            }
             state.interruption = Some(Interruption {
                 since: before.as_ref().map_or(now, |before| before.since),
-                nothing_since: before.as_ref().map_or(now, |before| before.nothing_since),
-                is_the_end: is_the_end(error.kind(), state.has_received),
+                nothing_since: (!partly).then(nothing_since),
+                is_the_end: !partly && is_the_end(error.kind(), state.has_received),
                 error: error.clone(),
             });
             // Under the lock: otherwise this could overtake the end of the interruption.
-            self.receives.store(false, Ordering::Release);
+            self.receives.store(partly, Ordering::Release);
         });
         let queue = &*self.queue;
-        if note(&self.health, &Change::Interrupted(error.to_string())) {
-            tracing::error!(queue, %error, gives_up_after = self.give_up_after.map(tracing::field::debug), "cannot receive: tries again until it can");
+        let change = if partly { Change::PartlyInterrupted } else { Change::Interrupted };
+        if note(&self.health, &change(error.to_string())) {
+            if partly {
+                tracing::error!(queue, %error, "cannot receive from one of its queues: tries again until it can, and receives from the others");
+            } else {
+                tracing::error!(queue, %error, gives_up_after = self.give_up_after.map(tracing::field::debug), "cannot receive: tries again until it can");
+            }
             *self.span() = Some(telemetry::interruption_span(queue, error));
-            self.observers.tell(&Event::Interrupted { queue, error });
+            self.observers.tell(&Event::Interrupted { queue, error, partly });
         } else if is_another {
             tracing::error!(queue, %error, "still cannot receive, for another reason: tries again until it can");
         }
@@ -136,18 +148,13 @@ impl Reception {
     }
 
     /// Records a delivery. If the transport returned an error before, it can receive again; one that signalled an error signals the end
-    /// of that too, but can receive something meanwhile.
+    /// of that too.
     fn delivered(&self) {
         let mut is_signalled = false;
         self.state.send_if_modified(|state| {
-            let interruption = state.interruption.as_mut().filter(|_| state.retry.is_none());
-            is_signalled = interruption
-                .map(|interruption| {
-                    interruption.nothing_since = Instant::now();
-                    state.has_received = true;
-                })
-                .is_some();
-            is_signalled
+            is_signalled = state.interruption.is_some() && state.retry.is_none();
+            state.has_received |= is_signalled;
+            false
         });
         if !is_signalled {
             self.received();
@@ -166,7 +173,7 @@ impl Reception {
             }
             let deadline = interruption.as_ref().zip(self.give_up_after);
             let deadline = deadline
-                .and_then(|(interruption, wait)| interruption.nothing_since.max(from).checked_add(wait));
+                .and_then(|(interruption, wait)| interruption.nothing_since?.max(from).checked_add(wait));
             let change = async {
                 if changes.changed().await.is_err() {
                     // `self` owns the sender.
@@ -252,7 +259,7 @@ impl Reception {
                 Some(Retry { tries, at: Some(Instant::now() + backoff::wait(tries, fastrand::u64(..))) });
             false
         });
-        self.interrupted(&error);
+        self.interrupted(&error, false);
         Ok(())
     }
 
@@ -298,8 +305,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_limit_nobody_gives_up() {
         let reception = reception(None);
-        reception.changed(Ok(()));
-        reception.changed(Err(error(TransportErrorKind::Topology)));
+        reception.changed(Connection::Whole);
+        reception.changed(Connection::Lost(error(TransportErrorKind::Topology)));
         let over = tokio::time::timeout(Duration::from_secs(1_000_000), reception.over(Instant::now())).await;
         assert!(over.is_err());
     }
@@ -308,13 +315,13 @@ mod tests {
     async fn it_gives_up_after_the_time_and_no_pause_counts() {
         let reception = reception(Some(Duration::from_secs(60)));
         let began = Instant::now();
-        reception.changed(Ok(()));
-        reception.changed(Err(error(TransportErrorKind::Unauthorized)));
+        reception.changed(Connection::Whole);
+        reception.changed(Connection::Lost(error(TransportErrorKind::Unauthorized)));
         tokio::time::advance(Duration::from_secs(50)).await;
-        reception.changed(Err(error(TransportErrorKind::Topology)));
+        reception.changed(Connection::Lost(error(TransportErrorKind::Topology)));
         assert!(reception.over(began).now_or_never().is_none());
-        reception.changed(Ok(()));
-        reception.changed(Err(error(TransportErrorKind::Topology)));
+        reception.changed(Connection::Whole);
+        reception.changed(Connection::Lost(error(TransportErrorKind::Topology)));
         let interrupted = Instant::now();
         tokio::time::advance(Duration::from_secs(30)).await;
         let resumed = Instant::now();
@@ -325,20 +332,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_does_not_give_up_while_something_is_received() {
+    async fn it_does_not_give_up_while_one_of_its_queues_can_be_received_from() {
         let reception = reception(Some(Duration::from_secs(60)));
         let began = Instant::now();
-        reception.changed(Ok(()));
-        reception.changed(Err(error(TransportErrorKind::Topology)));
+        reception.changed(Connection::Whole);
+        reception.changed(Connection::Lost(error(TransportErrorKind::Unreachable)));
+        tokio::time::advance(Duration::from_secs(50)).await;
         for _ in 0..3 {
-            tokio::time::advance(Duration::from_secs(50)).await;
-            reception.delivered();
-            reception.changed(Err(error(TransportErrorKind::Topology)));
-            assert!(reception.over(began).now_or_never().is_none());
+            reception.changed(Connection::Partial(error(TransportErrorKind::Topology)));
+            let over = tokio::time::timeout(Duration::from_secs(1000), reception.over(began)).await;
+            assert!(over.is_err(), "nothing needs to be delivered for that");
+            assert!(reception.receives.load(Ordering::Acquire));
         }
-        let last = Instant::now();
+        reception.changed(Connection::Lost(error(TransportErrorKind::Topology)));
+        let lost = Instant::now();
         reception.over(began).await;
-        assert_eq!(last.elapsed(), Duration::from_secs(60));
+        assert_eq!(lost.elapsed(), Duration::from_secs(60));
     }
 
     #[test]
@@ -355,9 +364,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_before_the_first_success_is_the_end() {
         let reception = reception(None);
-        reception.changed(Err(error(TransportErrorKind::Unreachable)));
+        reception.changed(Connection::Lost(error(TransportErrorKind::Unreachable)));
         assert!(reception.over(Instant::now()).now_or_never().is_none());
-        reception.changed(Err(error(TransportErrorKind::Topology)));
+        reception.changed(Connection::Lost(error(TransportErrorKind::Topology)));
         let over = reception.over(Instant::now()).now_or_never();
         assert!(matches!(over, Some(ConsumerError::Transport { .. })), "{over:?}");
     }

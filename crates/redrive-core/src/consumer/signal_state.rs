@@ -23,7 +23,16 @@ pub(crate) struct SignalState {
 }
 
 /// What is called when the transport signals whether it can receive.
-type OnConnection = dyn Fn(Result<(), TransportError>) + Send + Sync;
+type OnConnection = dyn Fn(Connection) + Send + Sync;
+
+/// Whether the transport can receive.
+#[derive(Debug)]
+pub(crate) enum Connection {
+    Whole,
+    /// Not from one of its queues.
+    Partial(TransportError),
+    Lost(TransportError),
+}
 
 #[derive(Default)]
 struct Interruption {
@@ -41,7 +50,7 @@ impl SignalState {
     pub(crate) fn listen(
         remembers: bool,
         changed: impl Fn(&Facts) + Send + Sync + 'static,
-        connection: impl Fn(Result<(), TransportError>) + Send + Sync + 'static,
+        connection: impl Fn(Connection) + Send + Sync + 'static,
     ) -> (Arc<Self>, Signals) {
         let state = Arc::new(Self {
             facts: RwLock::default(),
@@ -59,8 +68,9 @@ impl SignalState {
                 }
             }
             Signal::Recovered => listener.recoveries.send_modify(|times| *times += 1),
-            Signal::Disconnected(error) => listener.connection_changed(Err(error)),
-            Signal::Connected => listener.connection_changed(Ok(())),
+            Signal::Disconnected(error) => listener.connection_changed(Connection::Lost(error)),
+            Signal::PartlyConnected(error) => listener.connection_changed(Connection::Partial(error)),
+            Signal::Connected => listener.connection_changed(Connection::Whole),
             Signal::FactsChanged(facts) => {
                 let facts = Arc::new(facts);
                 let mut known = listener.facts.write().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +91,7 @@ impl SignalState {
         drop(connection);
     }
 
-    fn connection_changed(&self, connection: Result<(), TransportError>) {
+    fn connection_changed(&self, connection: Connection) {
         let changed = self.connection.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(changed) = &*changed {
             changed(connection);

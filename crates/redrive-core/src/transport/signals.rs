@@ -27,7 +27,13 @@ pub enum Signal {
     /// by itself. It may send this again after every failed try. Before the first [`Connected`](Self::Connected), a refusal that
     /// waiting does not cure (`Topology`, `Unauthorized`, `Unsupported`) ends the consumer; later it never does.
     Disconnected(TransportError),
-    /// The transport can receive, for the first time or again. It may be sent more than once.
+    /// The transport receives from several queues, and cannot receive from one of them, which the error names; it tries again by
+    /// itself. It may be sent after every failed try. Ends a [`Disconnected`](Self::Disconnected), and never ends the consumer.
+    PartlyConnected(TransportError),
+    /// The transport can receive, from all of its queues, for the first time or again. It must follow every
+    /// [`Disconnected`](Self::Disconnected) and every [`PartlyConnected`](Self::PartlyConnected) that is over, also if nothing is
+    /// delivered then: until it is sent, the consumer is interrupted, however much it receives, and
+    /// [`give_up_after`](crate::Consumer::give_up_after) ends it. It may be sent more than once.
     Connected,
 }
 

@@ -109,8 +109,7 @@ impl Locks {
         let _ = self.signals.set(signals);
     }
 
-    /// Signals that a link to an entity receives, until the returned value is dropped. The transport is connected when all of its
-    /// entities can be received from.
+    /// Signals that a link to an entity receives, until the returned value is dropped.
     pub(crate) fn receiving(self: &Arc<Self>, entity: &Arc<str>) -> ReceivingLink {
         self.signal_connection(|reachable| reachable.began(entity));
         ReceivingLink { locks: Arc::clone(self), entity: Arc::clone(entity) }
@@ -126,7 +125,7 @@ impl Locks {
         change(&mut reachable);
         // Sent under the lock: otherwise the signals of two intakes could overtake each other.
         if let Some(signals) = self.signals.get() {
-            signals.send_connection(reachable.connection());
+            signals.send(reachable.signal());
         }
     }
 

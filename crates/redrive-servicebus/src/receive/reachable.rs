@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redrive_core::TransportError;
+use redrive_core::{Signal, TransportError};
 
 /// Which entities can be received from.
 #[derive(Debug, Default)]
@@ -42,16 +42,16 @@ impl Reachable {
         }
     }
 
-    /// Returns the error of an entity that cannot be received from.
-    pub(super) fn connection(&self) -> Result<(), TransportError> {
-        let Some(error) = self.0.values().find_map(|reached| reached.refused.as_ref()) else { return Ok(()) };
-        let receives = self.0.iter().find(|(_, reached)| reached.links > 0);
-        Err(match receives {
-            Some((entity, _)) => {
-                TransportError::new(error.kind(), format!("{error}; messages of `{entity}` are taken"))
-            }
-            None => error.clone(),
-        })
+    /// Returns the signal to the consumer. An entity whose link ended without an error, as in a pause, can be received from.
+    pub(super) fn signal(&self) -> Signal {
+        let mut refused = self.0.values().filter_map(|reached| reached.refused.as_ref());
+        let Some(first) = refused.next() else { return Signal::Connected };
+        let others: Vec<_> = refused.map(ToString::to_string).collect();
+        if 1 + others.len() < self.0.len() {
+            return Signal::PartlyConnected(first.clone());
+        }
+        let all = [vec![first.to_string()], others].concat().join("; ");
+        Signal::Disconnected(TransportError::new(first.kind(), all))
     }
 }
 
@@ -66,7 +66,11 @@ mod tests {
     }
 
     fn said(reachable: &Reachable) -> Option<String> {
-        reachable.connection().err().map(|error| error.to_string())
+        match reachable.signal() {
+            Signal::Disconnected(error) => Some(error.to_string()),
+            Signal::PartlyConnected(error) => Some(format!("partly: {error}")),
+            _ => None,
+        }
     }
 
     #[test]
@@ -96,13 +100,17 @@ mod tests {
     }
 
     #[test]
-    fn an_entity_that_receives_is_named_beside_one_that_does_not() {
+    fn an_entity_that_is_refused_says_nothing_of_the_others() {
+        let billing = Arc::from("topic/Subscriptions/billing");
         let mut reachable = Reachable::default();
-        reachable.began(&Arc::from("topic/Subscriptions/billing"));
+        reachable.began(&billing);
         reachable.refused(&Arc::from("back"), error("disabled"));
-        let expected = "disabled; messages of `topic/Subscriptions/billing` are taken";
-        assert_eq!(said(&reachable).as_deref(), Some(expected));
-        reachable.ended("topic/Subscriptions/billing");
-        assert_eq!(said(&reachable).as_deref(), Some("disabled"));
+        assert_eq!(said(&reachable).as_deref(), Some("partly: disabled"));
+        reachable.ended(&billing);
+        assert_eq!(said(&reachable).as_deref(), Some("partly: disabled"), "it was paused, not refused");
+        reachable.refused(&billing, error("gone"));
+        assert_eq!(said(&reachable).as_deref(), Some("disabled; gone"), "each is named");
+        reachable.began(&Arc::from("back"));
+        assert_eq!(said(&reachable).as_deref(), Some("partly: gone"));
     }
 }

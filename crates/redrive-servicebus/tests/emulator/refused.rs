@@ -25,16 +25,19 @@ struct Running {
 
 impl Running {
     async fn start(options: Options, address: &str) -> Result<Self, BoxError> {
-        let transport = options.connect(address).await?;
+        Ok(Self::of(Consumer::new(options.connect(address).await?)).await)
+    }
+
+    async fn of(consumer: Consumer<ServiceBus>) -> Self {
         let (ids, handled) = mpsc::unbounded_channel();
-        let runner = Consumer::new(transport).handler(move |delivery: Delivery| {
+        let runner = consumer.handler(move |delivery: Delivery| {
             let _ = ids.send(delivery.id().to_owned());
             std::future::ready(())
         });
         let handle = runner.handle();
         let task = tokio::spawn(runner.run());
         handle.wait_for_health(redrive_core::Health::is_ready).await;
-        Ok(Self { handle, handled, task })
+        Self { handle, handled, task }
     }
 
     async fn next(&mut self) -> String {
@@ -282,24 +285,58 @@ async fn a_queue_that_takes_no_messages_is_drained() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The entity that can be read goes on, and the consumer is ready only when all can be read.
+/// What cannot be received from the retry queue is said of it alone: the subscription goes on, and the consumer with it.
 #[tokio::test]
-async fn an_entity_that_is_disabled_holds_up_no_other() -> Result<(), BoxError> {
-    let topic = Topic::new("topic", Settings::default()).subscription("billing", Settings::default());
-    let builder = Emulator::builder().topic(topic).queue("back", Settings::default());
-    let emulator = builder.start().await?;
-    let address = emulator.connection_string();
-    let options = || ServiceBus::options(Entity::subscription("topic", "billing")).retry_queue("back");
-    let mut running = Running::start(options(), &address).await?;
-    emulator.set_status("back", EntityStatus::Disabled)?;
-    running.says("messages of `topic/Subscriptions/billing` are taken").await;
-    running.says("`back`").await;
-    publish(options(), &address, "meanwhile", false).await?;
-    assert_eq!(running.next().await, "meanwhile");
-    assert!(!running.handle.health().is_ready());
-    emulator.set_status("back", EntityStatus::Active)?;
-    running.takes_up(options(), &address, false).await?;
-    running.stop().await
+async fn a_retry_queue_that_is_refused_holds_up_no_other_and_ends_nothing() -> Result<(), BoxError> {
+    let ways: [Way; 3] = [
+        (
+            |emulator| emulator.set_status("back", EntityStatus::Disabled).expect("it is there"),
+            "disabled",
+            |emulator| emulator.set_status("back", EntityStatus::Active).expect("it is there"),
+        ),
+        (
+            |emulator| emulator.delete_queue("back").expect("it was there"),
+            "could not be found",
+            |emulator| emulator.create_queue("back", Settings::default()).expect("it fits"),
+        ),
+        (
+            |emulator| {
+                emulator.inject(Fault::new(Step::Attach, Effect::unauthorized()).on("back").times(u32::MAX));
+                emulator.detach("back");
+            },
+            "Listen and Send",
+            Emulator::clear_faults,
+        ),
+    ];
+    for (refuse, said, mend) in ways {
+        let topic = Topic::new("topic", Settings::default()).subscription("billing", Settings::default());
+        let builder = Emulator::builder().topic(topic).queue("back", Settings::default());
+        let emulator = builder.start().await?;
+        let address = emulator.connection_string();
+        let options = || ServiceBus::options(Entity::subscription("topic", "billing")).retry_queue("back");
+        // Any time without being able to receive would end it.
+        let consumer =
+            Consumer::new(options().connect(&address).await?).give_up_after(Duration::from_millis(1));
+        let mut running = Running::of(consumer).await;
+        let view = emulator.entity("back")?;
+        eventually("it waits for retries", async || view.waiting() == 1).await;
+        refuse(&emulator);
+        let names = |health: &redrive_core::Health| {
+            let error = health.error.as_ref();
+            error.is_some_and(|error| error.contains("receiving from `back`") && error.contains(said))
+        };
+        let health = timeout(TIMEOUT, running.handle.wait_for_health(names)).await?;
+        let line = health.to_string();
+        assert!(health.is_ready() && health.is_live(), "{line}");
+        assert!(line.starts_with("running, cannot receive from one of its queues"), "{line}");
+        publish(options(), &address, "meanwhile", false).await?;
+        assert_eq!(running.next().await, "meanwhile");
+        mend(&emulator);
+        let whole = running.handle.wait_for_health(|health| health.partly_interrupted_for.is_none());
+        assert_eq!(timeout(TIMEOUT, whole).await?.to_string(), "running");
+        running.stop().await?;
+    }
+    Ok(())
 }
 
 /// Each session has a link of its own: what one of them meets says nothing of the others.

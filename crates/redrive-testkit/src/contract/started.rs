@@ -68,7 +68,7 @@ impl<T: Transport> Started<T> {
                 Signal::FactsChanged(facts) => signalled.facts = Some(facts),
                 Signal::Interrupted { .. } => signalled.interruptions += 1,
                 Signal::Disconnected(error) => signalled.disconnected = Some(error),
-                Signal::Connected => signalled.disconnected = None,
+                Signal::Connected | Signal::PartlyConnected(_) => signalled.disconnected = None,
                 _ => {}
             });
         });
