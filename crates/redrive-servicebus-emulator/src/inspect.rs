@@ -39,6 +39,11 @@ impl EntityView {
         self.shared.waiting(self.entity)
     }
 
+    /// Returns how many open AMQP links send to it.
+    pub fn senders(&self) -> usize {
+        self.shared.senders(self.entity)
+    }
+
     /// Expires the lock of a message now, which counts as a failed delivery.
     ///
     /// # Errors

@@ -36,6 +36,8 @@ struct State {
     connections: HashMap<u64, Arc<Mailbox>>,
     /// Links with credit on an entity, or that ask for a session of it, and found nothing.
     waiting: HashMap<EntityId, Waiting>,
+    /// The number of links that send to an entity.
+    senders: HashMap<EntityId, usize>,
     /// The links that hold sessions.
     receivers: HashMap<ReceiverId, (u64, LinkKey)>,
 }
@@ -55,8 +57,13 @@ impl SharedState {
         keys: Arc<Keys>,
         faults: Arc<Faults>,
     ) -> Self {
-        let state =
-            State { broker, connections: HashMap::new(), waiting: HashMap::new(), receivers: HashMap::new() };
+        let state = State {
+            broker,
+            connections: HashMap::new(),
+            waiting: HashMap::new(),
+            senders: HashMap::new(),
+            receivers: HashMap::new(),
+        };
         Self {
             state: Mutex::new(state),
             clock,
@@ -246,6 +253,21 @@ impl SharedState {
         let link =
             state.broker.session_holder(entity, session).and_then(|holder| state.receivers.get(&holder));
         link.is_some_and(|(holder, _)| *holder == connection)
+    }
+
+    pub(crate) fn sender_attached(&self, entity: EntityId) {
+        *self.lock().senders.entry(entity).or_default() += 1;
+    }
+
+    pub(crate) fn sender_detached(&self, entity: EntityId) {
+        if let Some(senders) = self.lock().senders.get_mut(&entity) {
+            *senders = senders.saturating_sub(1);
+        }
+    }
+
+    /// Returns how many links send to this entity.
+    pub(crate) fn senders(&self, entity: EntityId) -> usize {
+        self.lock().senders.get(&entity).copied().unwrap_or_default()
     }
 
     /// Returns how many links wait for something of this entity.

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connection::{AmqpConnection, CloseMode, of_coordinator};
+use super::connection::{AmqpConnection, CloseMode, in_task, of_coordinator};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
 use super::waits::{CLOSE_WAIT, OPEN_WAIT, no_answer};
@@ -60,31 +60,15 @@ impl Wire for Amqp {
     }
 
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
-        let sendable = Sendable::builder().message(message).build();
-        let shared = self.connection.sender(target).await?;
-        let outcome = match self.connection.send(SendingLink::shared(&shared), &sendable).await {
-            Err(error) => {
-                self.connection.forget_sender(target).await;
-                if error.refusal != Refusal::SomeTooLarge {
-                    return Err(error);
-                }
-                let alone = Mutex::new(self.connection.attach_sender(target).await?);
-                let outcome = self.connection.send(SendingLink::alone(&alone), &sendable).await;
-                close(alone).await;
-                outcome?
-            }
-            Ok(outcome) => outcome,
-        };
-        read_error::outcome(outcome)
+        // In a separate task: if the caller stops waiting, a link would be left half attached or open, or a message half sent.
+        let (connection, target) = (Arc::clone(&self.connection), target.to_owned());
+        in_task(async move { connection.send_or_send_alone(&target, message).await }).await
     }
 
     async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError> {
         // In a separate task: if the caller stops waiting, an unfinished transaction would keep the message locked.
         let connection = Arc::clone(&self.connection);
-        match tokio::spawn(async move { connection.replace_or_explain(&ops).await }).await {
-            Ok(done) => done,
-            Err(_) => Err(WireError::interrupted("the task of the transaction panicked or was aborted")),
-        }
+        in_task(async move { connection.replace_or_explain(&ops).await }).await
     }
 
     async fn renew(&self, entity: &str, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError> {
@@ -164,6 +148,25 @@ impl<'a> SendingLink<'a> {
 }
 
 impl AmqpConnection {
+    async fn send_or_send_alone(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
+        let sendable = Sendable::builder().message(message).build();
+        let shared = self.sender(target).await?;
+        let outcome = match self.send(SendingLink::shared(&shared), &sendable).await {
+            Err(error) => {
+                self.forget_sender(target).await;
+                if error.refusal != Refusal::SomeTooLarge {
+                    return Err(error);
+                }
+                let alone = Mutex::new(self.attach_sender(target).await?);
+                let outcome = self.send(SendingLink::alone(&alone), &sendable).await;
+                close(alone).await;
+                outcome?
+            }
+            Ok(outcome) => outcome,
+        };
+        read_error::outcome(outcome)
+    }
+
     async fn send(
         &self,
         link: SendingLink<'_>,
@@ -176,7 +179,7 @@ impl AmqpConnection {
         stored.map_err(|error| link.read(error))
     }
 
-    async fn replace_or_explain(&self, ops: &[ReplaceOp]) -> Result<(), WireError> {
+    async fn replace_or_explain(self: &Arc<Self>, ops: &[ReplaceOp]) -> Result<(), WireError> {
         let Some(ReplaceOp { target, .. }) = ops.first() else { return Ok(()) };
         let shared = self.sender(target).await?;
         let mut replaced = self.replace(SendingLink::shared(&shared), ops).await;
@@ -196,7 +199,7 @@ impl AmqpConnection {
 
     /// Finds out why a message was rejected within a transaction, which the client library hides. It requests to schedule the
     /// same message, in a transaction that is always rolled back: the answer to a request contains the reason.
-    async fn explain(&self, unexplained: WireError, op: &ReplaceOp) -> WireError {
+    async fn explain(self: &Arc<Self>, unexplained: WireError, op: &ReplaceOp) -> WireError {
         let scheduled = async {
             let node = self.management(&op.target).await?;
             let controller = self.controller().await?;
@@ -218,7 +221,7 @@ impl AmqpConnection {
         }
     }
 
-    async fn replace(&self, link: SendingLink<'_>, ops: &[ReplaceOp]) -> Result<(), WireError> {
+    async fn replace(self: &Arc<Self>, link: SendingLink<'_>, ops: &[ReplaceOp]) -> Result<(), WireError> {
         let Some(ReplaceOp { entity, .. }) = ops.first() else { return Ok(()) };
         let node = self.management(entity).await?;
         let controller = self.controller().await?;

@@ -132,12 +132,21 @@ impl AmqpConnection {
     }
 
     /// Returns the `$management` node of an entity.
-    pub(super) async fn management(&self, entity: &str) -> Result<Arc<Requests>, WireError> {
-        let attached = self.management.of(entity);
-        let mut node = attached.lock().await;
+    pub(super) async fn management(self: &Arc<Self>, entity: &str) -> Result<Arc<Requests>, WireError> {
+        let mut node = self.management.of(entity).lock_owned().await;
         if let Some(node) = node.as_ref().filter(|node| node.is_live()) {
             return Ok(Arc::clone(node));
         }
+        // In a separate task: if the caller stops waiting, a link would be left half attached.
+        let (connection, entity) = (Arc::clone(self), entity.to_owned());
+        in_task(async move {
+            let attached = connection.attach_management(&entity).await?;
+            Ok(Arc::clone(node.insert(Arc::new(attached))))
+        })
+        .await
+    }
+
+    async fn attach_management(&self, entity: &str) -> Result<Requests, WireError> {
         self.tokens.authorize(entity).await?;
         let name = self.link_name("management");
         let attached = {
@@ -148,7 +157,7 @@ impl AmqpConnection {
         if attached.is_err() {
             self.tokens.forget(entity).await;
         }
-        Ok(Arc::clone(node.insert(Arc::new(attached?))))
+        attached
     }
 
     /// Returns the link for sending to an entity.
@@ -193,12 +202,8 @@ impl AmqpConnection {
     async fn refusal_of_sender(&self, target: &str) -> WireError {
         let attached =
             async { session::required(self.begin().await?, target, self.link_name("look")).await.map(drop) };
-        let refused = format!("a link for sending to `{target}` was refused");
-        match timeout(OPEN_WAIT, attached).await {
-            Ok(Err(error)) if error.refusal != Refusal::Interrupted => error,
-            Ok(Ok(())) => WireError::new(Refusal::NoSending, refused),
-            _ => WireError::interrupted(refused),
-        }
+        let attached = timeout(OPEN_WAIT, attached).await;
+        of_sending(attached.unwrap_or_else(|_| Err(no_answer(target))), target)
     }
 
     /// Drops a failed link, so that the next send attaches a new one.
@@ -252,6 +257,16 @@ impl AmqpConnection {
     }
 }
 
+/// Runs an operation to its end, even if the caller stops waiting.
+pub(super) async fn in_task<T: Send + 'static>(
+    operation: impl Future<Output = Result<T, WireError>> + Send + 'static,
+) -> Result<T, WireError> {
+    match tokio::spawn(operation).await {
+        Ok(done) => done,
+        Err(_) => Err(WireError::interrupted("the task of the operation panicked or was aborted")),
+    }
+}
+
 async fn begin(connection: &mut ConnectionHandle<()>) -> Result<SessionHandle<()>, WireError> {
     let begun = Session::builder()
         .incoming_window(SESSION_WINDOW)
@@ -298,6 +313,22 @@ async fn hold(
     }
 }
 
+/// Returns the error of a link for sending whose reason is lost, by what a link for receiving met at the same entity. Why nobody can
+/// receive there, as from a topic or an entity that forwards its messages, says nothing of sending.
+fn of_sending(received: Result<(), WireError>, target: &str) -> WireError {
+    let refused = format!("a link for sending to `{target}` was refused");
+    match received {
+        Ok(()) => WireError::new(Refusal::NoSending, refused),
+        Err(error) => match error.refusal {
+            Refusal::Forwards | Refusal::NotAllowed | Refusal::Unexplained => {
+                WireError::new(Refusal::NoSending, refused)
+            }
+            Refusal::Interrupted => WireError::interrupted(refused),
+            _ => error,
+        },
+    }
+}
+
 /// Converts an error of the coordinator to [`Refusal::NoTransactions`] if it says clearly that there are none: on the Basic tier
 /// `amqp:not-allowed`. Every other error may be over in a moment, and from this one on copies are stored outside of transactions.
 pub(super) fn of_coordinator(error: WireError) -> WireError {
@@ -312,6 +343,18 @@ pub(super) fn of_coordinator(error: WireError) -> WireError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn why_nobody_can_receive_says_nothing_of_sending() {
+        let said = |received| of_sending(received, "orders").refusal;
+        assert_eq!(said(Ok(())), Refusal::NoSending);
+        for refusal in [Refusal::Forwards, Refusal::NotAllowed, Refusal::Unexplained] {
+            assert_eq!(said(Err(WireError::new(refusal, "not to be received from"))), Refusal::NoSending);
+        }
+        for refusal in [Refusal::NotFound, Refusal::Disabled, Refusal::Unauthorized, Refusal::Interrupted] {
+            assert_eq!(said(Err(WireError::new(refusal.clone(), "of the entity"))), refusal);
+        }
+    }
 
     #[test]
     fn only_a_clear_answer_of_the_coordinator_says_that_there_are_no_transactions() {

@@ -119,16 +119,17 @@ impl Requests {
         let sendable = Sendable::builder().message(self.message(id, properties, body)).build();
         {
             let mut sender = self.sender.lock().await;
+            let mut handing_over =
+                HandingOver { pending: &self.pending, is_whole: sending::goes_in_one_frame(&sendable) };
             // The outcome of the request message is ignored: the reply has the result.
             let handed_over = match transaction {
                 None => sending::send(&mut sender, &sendable).await.map(drop),
                 Some(transaction) => sending::post(transaction, &mut sender, &sendable).await.map(drop),
             };
-            if let Err(error) = handed_over {
-                // The next request attaches a new link.
-                self.pending.end();
-                return Err(error);
-            }
+            handing_over.is_whole = handed_over.is_ok();
+            // If it failed, the next request attaches a new link.
+            drop(handing_over);
+            handed_over?;
         }
         if transaction.is_some() {
             // Only the completion of an original is requested in a transaction.
@@ -215,6 +216,21 @@ struct PendingReply<'a> {
 impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
         self.pending.by_id().remove(&self.id);
+    }
+}
+
+/// A request that is being passed to the link. If it is dropped with a part of the request sent, or with an error, nothing more is
+/// sent on the link: the next message would be taken for the rest of this one.
+struct HandingOver<'a> {
+    pending: &'a PendingReplies,
+    is_whole: bool,
+}
+
+impl Drop for HandingOver<'_> {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            self.pending.end();
+        }
     }
 }
 

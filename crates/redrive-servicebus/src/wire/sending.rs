@@ -116,7 +116,7 @@ impl CreditWait {
 }
 
 /// Returns true if the message certainly fits into one frame.
-fn goes_in_one_frame(message: &Sendable<Body<Value>>) -> bool {
+pub(super) fn goes_in_one_frame(message: &Sendable<Body<Value>>) -> bool {
     let bytes = match &message.message.body {
         Body::Data(sections) => sections.iter().map(|Data(bytes)| bytes.len()).sum(),
         Body::Value(AmqpValue(value)) => serde_amqp::serialized_size(value).unwrap_or(usize::MAX),

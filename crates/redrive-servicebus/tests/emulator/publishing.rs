@@ -1,10 +1,15 @@
 //! Tests of publishing: faults and scheduled messages.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{BoxError, Message, TransportErrorKind};
 use redrive_servicebus::{Entity, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
+use redrive_testkit::contract::eventually;
+use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
 
@@ -35,6 +40,45 @@ async fn a_lost_answer_is_an_error_that_says_that_the_message_may_be_stored() ->
     assert_eq!(ids(&emulator, QUEUE)?, ["a"], "as it is");
     publisher.publish(Message::new("").with_id("a")).await?;
     assert_eq!(ids(&emulator, QUEUE)?, ["a", "a"]);
+    Ok(())
+}
+
+/// Drops a future after so many polls, if it is not ready before.
+async fn dropped_after(polls: usize, future: impl Future) {
+    let (mut future, mut polled) = (pin!(future), 0);
+    poll_fn(|context| {
+        polled += 1;
+        if polled <= polls { future.as_mut().poll(context).map(drop) } else { Poll::Ready(()) }
+    })
+    .await;
+}
+
+/// Whoever stops waiting, at whatever step, leaves no link open, no message half sent, and the connection usable.
+#[tokio::test]
+async fn a_publish_that_is_cancelled_harms_no_other() -> Result<(), BoxError> {
+    // A link that the broker ended over a size is replaced by one for this message alone.
+    for alone in [false, true] {
+        let emulator = emulator().await?;
+        let publisher = connected(&emulator).await?.publisher();
+        let view = emulator.entity(QUEUE)?;
+        for polls in 0..20 {
+            if alone {
+                let condition = "amqp:link:message-size-exceeded".to_owned();
+                emulator.inject(Fault::new(Step::Send, Effect::Detach { condition }));
+            }
+            let large = Message::new(vec![b'x'; 200 * 1024]).with_id("large");
+            dropped_after(polls, publisher.publish(large)).await;
+            emulator.clear_faults();
+            let small = publisher.publish(Message::new("small").with_id(format!("small {polls}")));
+            timeout(Duration::from_secs(20), small)
+                .await
+                .map_err(|_| format!("{polls} polls: it hangs"))??;
+            eventually("no other link is open", async || view.senders() <= 1).await;
+        }
+        let there = ids(&emulator, QUEUE)?;
+        let small = there.iter().filter(|id| id.starts_with("small")).count();
+        assert_eq!((small, emulator.connections()), (20, 1), "{there:?}");
+    }
     Ok(())
 }
 

@@ -131,6 +131,7 @@ fn sending_link(context: &mut Context, path: String) -> Result<IncomingLink, Amq
             Ok((entity, broker.settings(entity).max_message_size))
         })
         .map_err(|error| amqp_error(&error))?;
+    context.shared.sender_attached(entity);
     Ok(IncomingLink::new(Purpose::Producer { entity, path }, max))
 }
 

@@ -75,8 +75,10 @@ impl IncomingLink {
 
     pub(super) fn close(&mut self, context: &mut Context) {
         self.drop_unfinished(context);
-        if matches!(self.purpose, Purpose::Coordinator) {
-            context.roll_back_all();
+        match self.purpose {
+            Purpose::Coordinator => context.roll_back_all(),
+            Purpose::Producer { entity, .. } => context.shared.sender_detached(entity),
+            _ => {}
         }
     }
 
