@@ -54,7 +54,7 @@ pub(crate) enum Refusal {
     NoSession,
     /// The connection or link ended, or no answer came in time: the operation may have been carried out or not.
     Interrupted,
-    /// The broker refused the operation, and the client library hides the reason.
+    /// The broker refused the operation and named no reason, or the client library hides it.
     Unexplained,
     /// Any other reason.
     Other,
@@ -131,8 +131,10 @@ impl WireError {
         if self.refusal == Refusal::NotAllowed {
             if says(&self.text, &["auto-forwarding"]) {
                 self.refusal = Refusal::Forwards;
-            } else if says(&self.text, &["session", "sessions", "sessionful", "non-sessionful"]) {
-                self.refusal = if in_session { Refusal::HasNoSessions } else { Refusal::NeedsSessions };
+            } else if !in_session && says(&self.text, &["non-sessionful"]) {
+                self.refusal = Refusal::NeedsSessions;
+            } else if in_session && says(&self.text, &["sessionful"]) {
+                self.refusal = Refusal::HasNoSessions;
             }
         }
         self
@@ -192,9 +194,10 @@ impl WireError {
                 "check the port; for an emulator add `UseDevelopmentEmulator=true` to the connection string",
             ),
             Refusal::Busy => (Kind::Unreachable, "the namespace is busy: try again in ten seconds"),
-            Refusal::QuotaExceeded => {
-                (Kind::Full, "the quota of the entity is exceeded: make room in it, or raise its quota")
-            }
+            Refusal::QuotaExceeded => (
+                Kind::Full,
+                "a quota is exceeded: if it is the size of the entity, make room in it or raise its quota",
+            ),
             Refusal::TooLarge => (Kind::TooLarge, "the message is larger than the entity allows"),
             Refusal::SomeTooLarge => (
                 Kind::Unreachable,
@@ -346,7 +349,10 @@ mod tests {
         let forwards =
             "'user-sessions': Can not create a message receiver on an entity with auto-forwarding enabled.";
         assert_eq!(refused(forwards, false), Refusal::Forwards);
-        assert_eq!(refused("something else", false), Refusal::NotAllowed);
+        for other in ["something else", "The session is not allowed here.", "Too many sessions are open."] {
+            assert_eq!(refused(other, false), Refusal::NotAllowed);
+            assert_eq!(refused(other, true), Refusal::NotAllowed);
+        }
     }
 
     #[test]

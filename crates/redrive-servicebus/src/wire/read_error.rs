@@ -11,6 +11,8 @@ use serde_amqp::Value;
 
 use crate::error::{Refusal, WireError};
 
+const NO_REASON: &str = "the broker refused the link and named no reason";
+
 /// Converts an error with which the broker answered.
 fn broker(error: &Error) -> WireError {
     let condition = condition(&error.condition);
@@ -49,9 +51,7 @@ pub(crate) fn illegal_state(error: &IllegalLinkStateError) -> WireError {
 pub(crate) fn attach_receiver(error: ReceiverAttachError, in_session: bool) -> WireError {
     match error {
         ReceiverAttachError::RemoteClosedWithError(error) => link(&error).of_receiving(in_session),
-        ReceiverAttachError::IncomingSourceIsNone => {
-            WireError::new(Refusal::NotFound, "there is no such entity")
-        }
+        ReceiverAttachError::IncomingSourceIsNone => WireError::new(Refusal::Unexplained, NO_REASON),
         other => WireError::interrupted(other.to_string()),
     }
 }
@@ -59,9 +59,7 @@ pub(crate) fn attach_receiver(error: ReceiverAttachError, in_session: bool) -> W
 pub(crate) fn attach_sender(error: SenderAttachError) -> WireError {
     match error {
         SenderAttachError::RemoteClosedWithError(error) => link(&error),
-        SenderAttachError::IncomingTargetIsNone => {
-            WireError::new(Refusal::NotFound, "there is no such entity")
-        }
+        SenderAttachError::IncomingTargetIsNone => WireError::new(Refusal::Unexplained, NO_REASON),
         other => WireError::interrupted(other.to_string()),
     }
 }

@@ -70,7 +70,7 @@ pub(super) async fn required(
             Box::new(receiver).close().await;
             Ok(false)
         }
-        Err(error) if matches!(error.refusal, Refusal::NeedsSessions | Refusal::NotAllowed) => Ok(true),
+        Err(error) if error.refusal == Refusal::NeedsSessions => Ok(true),
         Err(error) => Err(error),
     };
     end(session).await;

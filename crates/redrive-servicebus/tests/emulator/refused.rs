@@ -434,3 +434,21 @@ async fn a_broker_that_refuses_every_session_is_waited_for_and_named() -> Result
     }
     Ok(())
 }
+
+/// Only the broker's words about sessions say that a queue requires them.
+#[tokio::test]
+async fn a_queue_that_allows_no_receiver_is_not_taken_for_one_with_sessions() -> Result<(), BoxError> {
+    let emulator =
+        Emulator::builder().queue(QUEUE, with_sessions()).queue("plain", Settings::default()).start().await?;
+    let address = emulator.connection_string();
+    emulator.inject(Fault::new(Step::Attach, Effect::refuse("amqp:not-allowed")).times(u32::MAX));
+    for options in
+        [ServiceBus::options(QUEUE).sessions(Sessions::concurrent(1)), ServiceBus::options("plain")]
+    {
+        let runner = Consumer::new(options.connect(&address).await?).handler(async || ());
+        let said = timeout(TIMEOUT, runner.run()).await?.expect_err("nothing can be received").to_string();
+        assert!(said.contains("amqp:not-allowed") && said.contains("asked to refuse"), "{said}");
+        assert!(!said.contains("session"), "{said}");
+    }
+    Ok(())
+}
