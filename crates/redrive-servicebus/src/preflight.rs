@@ -31,7 +31,16 @@ fn unchecked(options: &Options) -> Vec<String> {
          show it; compare it with the entity's",
         options.max_delivery_count
     )];
+    unchecked.push(format!(
+        "the dead letters of `{entity}` are taken to stay in its dead-letter queue: the right to listen does not show \
+         `ForwardDeadLetteredMessagesTo`, with which that queue is empty and they are in the entity named there"
+    ));
     if options.protocol() != Protocol::Amqp {
+        unchecked.push(
+            "by REST, shelves leave out what is deferred, scheduled or locked by others, and no count has it: \
+             `Backend::Amqp` reads all of it"
+                .to_owned(),
+        );
         unchecked.push(format!(
             "`{entity}` was not checked: by REST that would lock a message and count a delivery of it; a missing entity or right \
              shows when the consumer starts"
@@ -60,10 +69,12 @@ mod tests {
     fn what_cannot_be_seen_is_said() {
         let options = Options::new("orders").parking_queue("parked").max_delivery_count(7);
         let said = unchecked(&options).join("; ");
-        for part in ["taken to be 7", "`parked` is only sent to", "transactions"] {
+        for part in
+            ["taken to be 7", "`parked` is only sent to", "transactions", "ForwardDeadLetteredMessagesTo"]
+        {
             assert!(said.contains(part), "`{part}` is not in: {said}");
         }
-        assert_eq!(unchecked(&Options::new("orders").transactions(crate::Transactions::Off)).len(), 1);
+        assert_eq!(unchecked(&Options::new("orders").transactions(crate::Transactions::Off)).len(), 2);
         #[cfg(feature = "rest")]
         {
             let rest = Options::new("orders").backend(crate::Backend::Rest).dead_letter_queue("dead");

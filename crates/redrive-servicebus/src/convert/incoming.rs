@@ -70,6 +70,22 @@ impl Incoming {
         self
     }
 
+    /// Returns the message with the reason and the description as headers, for a queue where the broker does not keep them. Those of
+    /// redrive are in its own headers.
+    pub(crate) fn with_dead_letter_reason(&self) -> Message {
+        let mut message = self.message.clone();
+        if !self.is_dead_lettered_by_redrive() {
+            for (name, text) in
+                [(REASON, &self.dead_letter_reason), (DESCRIPTION, &self.dead_letter_description)]
+            {
+                if let Some(text) = text {
+                    message.headers_mut().insert(name, text.clone());
+                }
+            }
+        }
+        message
+    }
+
     /// Returns true if redrive parked it in its dead-letter queue. The mark counts if it names this message's number, or if
     /// redrive dead-lettered the message (older versions wrote no number).
     pub(crate) fn is_parked(&self) -> bool {

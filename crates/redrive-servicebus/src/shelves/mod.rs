@@ -20,7 +20,7 @@ use redrive_core::{
 use tracing::debug;
 
 use crate::convert::{self, Incoming, marked};
-use crate::error;
+use crate::error::{self, Refusal};
 use crate::publish::EntityPublisher;
 use crate::shared::Shared;
 use crate::wire::{Arrived, Handle, SettleAs, Wire};
@@ -120,8 +120,12 @@ impl ServiceBusShelves {
             return Ok(ScanResult { entries, more });
         }
         let mut found = Vec::new();
+        let begins_at = from;
         while found.len() < limit {
             let peeked = peek(&*wire, path, from).await?;
+            if peeked.is_empty() && from == begins_at {
+                forwards(&*wire, path).await?;
+            }
             let Some(last) = peeked.iter().map(|incoming| incoming.sequence_number).max() else { break };
             from = last.saturating_add(1);
             let here = peeked.iter().filter(|incoming| place.has(incoming));
@@ -151,12 +155,23 @@ struct LockedMessages {
 /// Peeks the next messages from this sequence number on.
 async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, TransportError> {
     let peeked = wire.peek(path, from, PEEK_BATCH).await;
-    let peeked = peeked.map_err(|error| error.into_error(&format!("peeking messages of `{path}`")))?;
+    let peeked =
+        peeked.map_err(|error| error.into_error_without_lock(&format!("peeking messages of `{path}`")))?;
     let peeked: Vec<_> = peeked.into_iter().map(|wire| convert::incoming(wire).read_from(path)).collect();
     if numbers_ascend(from, peeked.iter().map(|incoming| incoming.sequence_number)) {
         Ok(peeked)
     } else {
         Err(error::is_partitioned(path))
+    }
+}
+
+/// Refuses a queue that forwards its messages, and so looks empty. The broker says so to whoever attaches to it, if at all.
+async fn forwards(wire: &dyn Wire, path: &str) -> Result<(), TransportError> {
+    match wire.requires_sessions(path).await {
+        Err(error) if error.refusal == Refusal::Forwards => {
+            Err(error.into_error(&format!("reading the shelf `{path}`")))
+        }
+        _ => Ok(()),
     }
 }
 

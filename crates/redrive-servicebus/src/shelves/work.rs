@@ -337,9 +337,9 @@ impl ServiceBusShelves {
             Work::Park => {
                 let options = &self.shared.options;
                 match (&options.parking_queue, options.dead_letter_target()) {
-                    (Some(queue), _) => send_on(queue, incoming.message.clone()).await,
+                    (Some(queue), _) => send_on(queue, incoming.with_dead_letter_reason()).await,
                     (None, Some(queue)) => {
-                        send_on(queue, marked(incoming.message.clone(), Shelf::Parking)).await
+                        send_on(queue, marked(incoming.with_dead_letter_reason(), Shelf::Parking)).await
                     }
                     // A message in a dead-letter queue cannot be dead-lettered again, but it can be marked.
                     (None, None) => {

@@ -157,6 +157,55 @@ async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), B
     Ok(())
 }
 
+/// The broker's words about a dead letter stay with it when an operator parks it: as a mark, or in a queue, from which it goes back.
+#[tokio::test]
+async fn what_others_said_of_a_dead_letter_stays_when_it_is_parked() -> Result<(), BoxError> {
+    for parking_queue in [false, true] {
+        let builder =
+            Emulator::builder().queue(QUEUE, Settings::default()).queue("parked", Settings::default());
+        let emulator = builder.start().await?;
+        let options = ServiceBus::options(QUEUE);
+        let options = if parking_queue { options.parking_queue("parked") } else { options };
+        let transport = started(&emulator.connection_string(), options).await?;
+        transport.publish(Message::new("").with_id("a")).await?;
+        let rejected = transport.settle(next(&transport).await.receipt, Settlement::NativeDeadLetter).await;
+        rejected.map_err(|refused| refused.error)?;
+        let shelves = transport.shelves();
+        let before = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries.remove(0);
+        assert_eq!(shelves.park(&Selection::Reason("Rejected".to_owned())).await?.into_result()?, 1);
+        let parked = shelves.browse(Shelf::Parking, None, 10).await?.entries.remove(0);
+        assert_eq!(parked.broker_reason.as_deref(), Some("Rejected"), "{parking_queue}");
+        assert_eq!(parked.broker_description, before.broker_description, "{parking_queue}");
+        let which = Selection::Reason("Rejected".to_owned());
+        assert_eq!(shelves.redrive(Shelf::Parking, &which).await?.into_result()?, 1);
+        let headers = next(&transport).await.delivery.message().headers().clone();
+        let reason = headers.get("DeadLetterReason").and_then(|reason| reason.as_str());
+        assert_eq!(reason, parking_queue.then_some("Rejected"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_parking_queue_that_forwards_its_messages_is_not_an_empty_shelf() -> Result<(), BoxError> {
+    let mut forwarding = Settings::default();
+    forwarding.forward_to = Some(QUEUE.to_owned());
+    let emulator =
+        Emulator::builder().queue(QUEUE, Settings::default()).queue("parked", forwarding).start().await?;
+    let transport =
+        ServiceBus::options(QUEUE).parking_queue("parked").connect(&emulator.connection_string()).await?;
+    let shelves = transport.shelves();
+    for refused in [
+        shelves.count(Shelf::Parking).await.map(drop),
+        shelves.browse(Shelf::Parking, None, 10).await.map(drop),
+        shelves.redrive(Shelf::Parking, &Selection::All).await.map(drop),
+    ] {
+        let said = refused.expect_err("it has no messages, whatever is parked").to_string();
+        assert!(said.contains("`parked`") && said.contains("`ForwardTo`"), "{said}");
+    }
+    assert_eq!(shelves.count(Shelf::DeadLetter).await?, 0);
+    Ok(())
+}
+
 /// Nobody can send to a dead-letter queue. An edited message is sent back at once; only a separate queue can be written to.
 #[tokio::test]
 async fn an_edited_message_rests_only_where_one_can_send() -> Result<(), BoxError> {
