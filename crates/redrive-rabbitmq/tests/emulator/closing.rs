@@ -1,11 +1,16 @@
 //! A transport that is closed or paused while it still begins.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use redrive_core::{Message, Needs, Settlement, Transport as _};
+use redrive_core::{
+    Consumer, Disposition, Failure, Message, Needs, Settlement, Transport as _, millis, mins, secs,
+};
 use redrive_rabbitmq::{Connections, RabbitMq};
 use redrive_rabbitmq_emulator::Emulator;
 use redrive_testkit::contract::{Started, eventually};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// On connections that live on: what a forgotten subscription holds would come to nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,4 +75,50 @@ async fn a_pause_during_the_start_costs_no_delivery() {
         }
     }
     started.close().await;
+}
+
+/// A broker without memory does not read from a connection that publishes: it would not answer to its close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_during_an_alarm_takes_no_longer_than_the_grace_period() {
+    const GRACE: Duration = secs(1);
+    /// A connection that is not answered is waited for 5 s.
+    const LESS_THAN_AN_ANSWER: Duration = secs(4);
+    const ORDERS: usize = 50;
+    let emulator = Emulator::builder().start().await.expect("started");
+    let options = || RabbitMq::options("orders").new_queue_wait(Duration::ZERO);
+    let publisher = options().connect(&emulator.url()).await.expect("connected");
+    let fails = Arc::new(Semaphore::new(0));
+    let allowed = Arc::clone(&fails);
+    let runner = Consumer::new(options().connect(&emulator.url()).await.expect("connected"))
+        .concurrency(ORDERS)
+        .grace(GRACE)
+        .with_dead_letter_backoff([mins(1)])
+        .handler(move || {
+            let allowed = Arc::clone(&allowed);
+            async move {
+                allowed.acquire().await.expect("it is never closed").forget();
+                Disposition::Retry(mins(1), Failure::custom("Broken", "no answer"))
+            }
+        });
+    let handle = runner.handle();
+    let task = tokio::spawn(runner.run());
+    handle.wait_for_health(redrive_core::Health::is_ready).await;
+    for order in 0..ORDERS {
+        publisher.publish(Message::new("an order").with_id(format!("{order}"))).await.expect("stored");
+    }
+    let vhost = emulator.default_vhost().expect("it is there");
+    eventually("all are in flight", async || vhost.counts("orders").expect("the queue").unacked == ORDERS)
+        .await;
+    emulator.raise_alarm("low on memory");
+    // One copy after the other: what is sent before the client knows of the alarm is not refused.
+    let is_blocked = || handle.wait_for_health(|health| health.blocked_for.is_some());
+    while timeout(millis(100), is_blocked()).await.is_err() {
+        fails.add_permits(1);
+    }
+    let began = Instant::now();
+    handle.stop();
+    task.await.expect("no panic").expect("it ends in order");
+    let lasted = began.elapsed();
+    assert!(lasted < GRACE + LESS_THAN_AN_ANSWER, "it lasted {lasted:?}");
+    emulator.clear_alarm();
 }
