@@ -145,7 +145,19 @@ async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
         // Who comes anew sees whether the broker has them.
         worker.abort();
         sleep(3 * WAIT).await;
-        println!("without the consumer: {}", brokers.nodes()[0].aside(move |node| node.ctl(&["list_queues", "name", "messages_ready", "messages_unacknowledged", "messages", "consumers"])).await?);
+        println!(
+            "without the consumer: {}",
+            brokers.nodes()[0]
+                .aside(move |node| node.ctl(&[
+                    "list_queues",
+                    "name",
+                    "messages_ready",
+                    "messages_unacknowledged",
+                    "messages",
+                    "consumers"
+                ]))
+                .await?
+        );
     }
     worker.abort();
     println!("{mode:?}: {} messages, {faults}, {:.0?}: {verdict}", plan.messages, began.elapsed());

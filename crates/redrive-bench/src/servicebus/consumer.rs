@@ -57,9 +57,7 @@ impl By {
 
 pub(crate) async fn consume(task: Consumption) -> Result<()> {
     match task.by {
-        By::Redrive => {
-            with_redrive(ServiceBus::connect(&task.connection_string, QUEUE).await?, &task).await
-        }
+        By::Redrive => with_redrive(ServiceBus::connect(&task.connection_string, QUEUE).await?, &task).await,
         By::Memory => {
             let memory = redrive::memory::Memory::new(QUEUE);
             for number in 0..task.count {
@@ -107,7 +105,8 @@ async fn with_redrive(transport: impl Transport, task: &Consumption) -> Result<(
 
 async fn by_hand(task: &Consumption) -> Result<()> {
     ensure!(task.failures == 0, "what is written by hand retries nothing");
-    let address = task.connection_string.strip_prefix("Endpoint=sb://").and_then(|rest| rest.split(';').next());
+    let address =
+        task.connection_string.strip_prefix("Endpoint=sb://").and_then(|rest| rest.split(';').next());
     let address = address.context("the connection string begins with its endpoint")?;
     let tally = Tally::new(task.count);
     ready().await?;

@@ -54,7 +54,7 @@ impl Link {
         link.stream.write_all(SASL).await?;
         link.header(SASL).await?;
         let init = List::default().symbol("ANONYMOUS").null();
-        put(&mut link.out, 1, SASL_INIT, init);
+        put(&mut link.out, 1, SASL_INIT, &init);
         link.flush().await?;
         // Mechanisms and the outcome.
         link.frame().await?;
@@ -62,10 +62,11 @@ impl Link {
         link.stream.write_all(AMQP).await?;
         link.header(AMQP).await?;
         let source = List::default().string(queue);
-        put(&mut link.out, 0, OPEN, List::default().string("frames").null().uint(FRAME).null().null());
-        put(&mut link.out, 0, BEGIN, List::default().null().uint(0).uint(WINDOW).uint(WINDOW));
-        let attach = List::default().string("in").uint(0).flag(true).byte(0).byte(0).described(SOURCE, source);
-        put(&mut link.out, 0, ATTACH, attach);
+        put(&mut link.out, 0, OPEN, &List::default().string("frames").null().uint(FRAME).null().null());
+        put(&mut link.out, 0, BEGIN, &List::default().null().uint(0).uint(WINDOW).uint(WINDOW));
+        let attach =
+            List::default().string("in").uint(0).flag(true).byte(0).byte(0).described(SOURCE, &source);
+        put(&mut link.out, 0, ATTACH, &attach);
         link.flush().await?;
         loop {
             let frame = link.frame().await?;
@@ -111,7 +112,7 @@ impl Link {
     fn allow(&mut self, prefetch: u32) {
         let taken = self.next - self.first;
         let flow = List::default().uint(self.next).uint(WINDOW).uint(0).uint(WINDOW).uint(0);
-        put(&mut self.out, 0, FLOW, flow.uint(taken).uint(prefetch - (taken - self.settled)));
+        put(&mut self.out, 0, FLOW, &flow.uint(taken).uint(prefetch - (taken - self.settled)));
         self.allowed_at = self.settled;
     }
 
@@ -157,7 +158,7 @@ impl Link {
         self.read.drain(..at);
         if self.next > first {
             let range = List::default().flag(true).uint(first).uint(self.next - 1).flag(false);
-            put(&mut self.out, 0, DISPOSITION, range.described(ACCEPTED, List::default()));
+            put(&mut self.out, 0, DISPOSITION, &range.described(ACCEPTED, &List::default()));
         }
         if self.settled - self.allowed_at > prefetch / 8 {
             self.allow(prefetch);
@@ -232,7 +233,7 @@ impl Arrived {
                     let Value::Bytes(body) = rest.value()? else { bail!("the body is no data") };
                     message = message.with_body(body.to_vec());
                 }
-                _ => drop(rest.value()?),
+                _ => rest.skip(1)?,
             }
         }
         Ok(Self { message, about: (lock, count, number, enqueued, locked) })
@@ -407,7 +408,7 @@ impl List {
         self
     }
 
-    fn described(mut self, code: u8, list: Self) -> Self {
+    fn described(mut self, code: u8, list: &Self) -> Self {
         self.count += 1;
         list.put(code, &mut self.bytes);
         self
@@ -421,7 +422,7 @@ impl List {
     }
 }
 
-fn put(out: &mut Vec<u8>, kind: u8, code: u8, fields: List) {
+fn put(out: &mut Vec<u8>, kind: u8, code: u8, fields: &List) {
     let start = out.len();
     out.extend_from_slice(&[0, 0, 0, 0, 2, kind, 0, 0]);
     fields.put(code, out);

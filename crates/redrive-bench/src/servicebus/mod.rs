@@ -19,8 +19,8 @@ use redrive::servicebus::ServiceBus;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-pub(crate) use self::consumer::{Consumption, consume};
 use self::consumer::By;
+pub(crate) use self::consumer::{Consumption, consume};
 use self::emulator::Emulator;
 use crate::course::heat::{Heat, measure};
 use crate::task;
