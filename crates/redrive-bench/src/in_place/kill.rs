@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use lapin::options::BasicGetOptions;
 use redrive::prelude::*;
 use redrive::rabbitmq::{Delay, Native, QueueType};
 use redrive_brokers::{Cluster, Node, Version};
@@ -12,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::client::Client;
 use super::observed::{FAILURES, Observed};
-use super::{Mode, QUEUE, declare, publish};
+use super::{Mode, QUEUE, channel, declare, publish};
 
 /// The wait of each retry.
 const WAIT: Duration = Duration::from_secs(2);
@@ -94,7 +95,6 @@ impl Watched {
 async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
     let watched = Watched(Arc::new(Mutex::new(Observed::new(plan.messages, WAIT))));
     let url = brokers.nodes()[0].url();
-    let mut reports = None;
     let worker = match mode {
         Mode::InPlace => {
             declare(&url, QUEUE, &[]).await?;
@@ -111,7 +111,6 @@ async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
             let running =
                 tokio::spawn(async move { consumer.run().await.map(drop).context("the consumer ended") });
             handle.wait_for_health(redrive::Health::is_ready).await;
-            reports = Some(handle);
             running
         }
     };
@@ -136,30 +135,15 @@ async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
     // What was acknowledged and is handed out again would come now.
     sleep(3 * WAIT).await;
     let faults = timeout(Duration::from_secs(60), faults).await.context("the faults did not end")???;
+    worker.abort();
+    let nodes = brokers.nodes();
+    let shelved = shelved(&url).await?;
+    watched.lock().shelve(&shelved);
     let verdict = watched.lock().verdict();
     if verdict.lost > 0 {
-        println!("{:#?}", reports.map(|handle| handle.health()));
-        let columns = ["name", "messages_ready", "messages_unacknowledged", "messages", "consumers", "state"];
-        let list = [&["list_queues"], &columns[..]].concat();
-        println!("{}", brokers.nodes()[0].aside(move |node| node.ctl(&list)).await?);
-        // Who comes anew sees whether the broker has them.
-        worker.abort();
-        sleep(3 * WAIT).await;
-        println!(
-            "without the consumer: {}",
-            brokers.nodes()[0]
-                .aside(move |node| node.ctl(&[
-                    "list_queues",
-                    "name",
-                    "messages_ready",
-                    "messages_unacknowledged",
-                    "messages",
-                    "consumers"
-                ]))
-                .await?
-        );
+        let list = ["list_queues", "name", "messages_ready", "messages_unacknowledged", "messages"];
+        println!("{}", nodes[0].aside(move |node| node.ctl(&list)).await?);
     }
-    worker.abort();
     println!("{mode:?}: {} messages, {faults}, {:.0?}: {verdict}", plan.messages, began.elapsed());
     Ok(())
 }
@@ -219,6 +203,22 @@ async fn in_place(brokers: Brokers, watched: Watched) -> Result<()> {
         sleep(Duration::from_millis(200)).await;
     }
     Ok(())
+}
+
+/// The numbers of the messages on redrive's shelf; it is emptied.
+async fn shelved(url: &str) -> Result<Vec<u32>> {
+    let (connection, channel) = channel(url).await?;
+    let mut shelved = Vec::new();
+    let shelf = format!("{QUEUE}--dead-letters");
+    // Retries in place have no shelf.
+    while let Ok(Some(got)) = channel.basic_get(shelf.as_str().into(), BasicGetOptions { no_ack: true }).await
+    {
+        shelved.push(std::str::from_utf8(&got.delivery.data)?.parse()?);
+    }
+    if connection.status().connected() {
+        connection.close(200, "OK".into()).await?;
+    }
+    Ok(shelved)
 }
 
 async fn in_place_until_it_breaks(mut client: Client, watched: &Watched) -> anyhow::Error {

@@ -1,5 +1,6 @@
 //! What handlers saw of each message, and the verdict on it. Pure.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ pub(super) struct Observed {
     succeeded: usize,
     handled: usize,
     counted_above: usize,
+    /// The numbers on the shelf.
+    shelf: BTreeSet<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -25,7 +28,14 @@ struct Seen {
 
 impl Observed {
     pub(super) fn new(messages: usize, wait: Duration) -> Self {
-        Self { messages: vec![Vec::new(); messages], wait, succeeded: 0, handled: 0, counted_above: 0 }
+        Self {
+            messages: vec![Vec::new(); messages],
+            wait,
+            succeeded: 0,
+            handled: 0,
+            counted_above: 0,
+            shelf: BTreeSet::new(),
+        }
     }
 
     /// Records an attempt. Returns true if it succeeds.
@@ -39,6 +49,11 @@ impl Observed {
         succeeds
     }
 
+    /// Records what is on the shelf at the end: nothing ought to be.
+    pub(super) fn shelve(&mut self, ids: &[u32]) {
+        self.shelf.extend(ids);
+    }
+
     pub(super) fn succeeded(&self) -> usize {
         self.succeeded
     }
@@ -50,9 +65,12 @@ impl Observed {
     pub(super) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict { counted_above: self.counted_above, ..Verdict::default() };
         let mut late = Vec::new();
-        for seen in &self.messages {
+        for (id, seen) in (0..).zip(&self.messages) {
             let successes = seen.iter().filter(|seen| seen.attempt > FAILURES).count();
-            verdict.lost += usize::from(successes == 0);
+            let shelved = self.shelf.contains(&id);
+            verdict.shelved += usize::from(shelved && successes == 0);
+            verdict.shelved_too += usize::from(shelved && successes > 0);
+            verdict.lost += usize::from(successes == 0 && !shelved);
             verdict.doubled += usize::from(successes > 1);
             let mut highest = 0;
             for (index, now) in seen.iter().enumerate() {
@@ -80,6 +98,10 @@ impl Observed {
 pub(super) struct Verdict {
     pub(super) lost: usize,
     pub(super) doubled: usize,
+    /// On the shelf before their last attempt: crashes were charged as failures (G4).
+    pub(super) shelved: usize,
+    /// On the shelf though they succeeded.
+    pub(super) shelved_too: usize,
     /// Attempts with a lower number than one before (G3).
     pub(super) went_back: usize,
     /// Attempts that were made again: their settlement was lost.
@@ -95,10 +117,11 @@ pub(super) struct Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lost, doubled, went_back, repeated, too_many, counted_above, early, late } = self;
+        let Self { lost, doubled, shelved, shelved_too, went_back, repeated, too_many, .. } = self;
+        let Self { counted_above, early, late, .. } = self;
         write!(
             f,
-            "lost {lost}, doubled {doubled}, attempts that went back {went_back}, made again {repeated}, too many {too_many}, counted \
+            "lost {lost}, doubled {doubled}, shelved too early {shelved}, shelved after success {shelved_too}, attempts that went back {went_back}, made again {repeated}, too many {too_many}, counted \
              above {counted_above}, early {early}, late {:.2?} / {:.2?} / {:.2?}",
             late[0], late[1], late[2]
         )
@@ -123,8 +146,13 @@ mod tests {
             saw(1, attempt, secs);
         }
         saw(2, 5, 0);
+        observed.shelve(&[0]);
         let verdict = observed.verdict();
         assert_eq!((verdict.lost, verdict.doubled, verdict.too_many), (1, 1, 1));
+        assert_eq!((verdict.shelved, verdict.shelved_too), (0, 1));
+        observed.shelve(&[1]);
+        let verdict = observed.verdict();
+        assert_eq!((verdict.lost, verdict.shelved), (0, 1));
         assert_eq!((verdict.went_back, verdict.repeated, verdict.early), (1, 2, 1));
         assert_eq!(verdict.late[2], Duration::from_secs(3));
         assert_eq!((observed.succeeded(), observed.handled()), (2, 10));
