@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     #[arg(long, default_value_t = 1_000_000)]
     messages: usize,
     /// Sizes of the annotation with the error, in bytes.
-    #[arg(long, default_values_t = [1024, 4096, 16_384, 65_536, 262_144])]
+    #[arg(long, default_values_t = [1024, 4096, 16_384, 65_536, 130_000, 262_144])]
     annotation: Vec<usize>,
 }
 
@@ -62,6 +62,18 @@ async fn large(node: &Node, bytes: usize) -> Result<()> {
         anyhow::Ok(())
     };
     let ended = came.await.err();
+    if ended.is_some() {
+        drop(client);
+        let mut again = Client::attach(node.address(), &queue, PREFETCH).await?;
+        let (mut found, mut counted) = (0, 0);
+        while let Ok(arrival) = timeout(Duration::from_secs(10), again.next()).await {
+            let arrival = arrival?;
+            found += 1;
+            counted += usize::from(arrival.attempt > 1 || arrival.broker_count > 0);
+            again.accept(arrival).await?;
+        }
+        println!("a new link finds {found} of them, {counted} with a failure counted");
+    }
     let said =
         |error: Option<anyhow::Error>| error.map_or_else(|| "no".to_owned(), |error| format!("{error:#}"));
     println!(
