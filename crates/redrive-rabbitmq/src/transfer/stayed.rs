@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(error.kind(), TransportErrorKind::TooLarge);
         let said = error.to_string();
         assert!(
-            said.contains("3 messages were moved; 30 ") && said.contains("`19`") && !said.contains("`20`"),
+            said.contains("moved 3 messages; 30 ") && said.contains("`19`") && !said.contains("`20`"),
             "{said}"
         );
     }

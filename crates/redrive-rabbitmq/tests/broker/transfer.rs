@@ -118,7 +118,7 @@ async fn what_is_too_large_stays_and_the_others_are_moved(scene: Scene) {
     let not_all = operator.transfer_from(old()).waits(wait).run().await.expect_err("one stays");
     assert_eq!(not_all.kind(), TransportErrorKind::TooLarge, "{not_all}");
     let said = not_all.to_string();
-    assert!(said.contains("2 messages were moved") && said.contains("`large`"), "{said}");
+    assert!(said.contains("moved 2 messages;") && said.contains("`large`"), "{said}");
     eventually("the others are there", async || ready(&scene, &scene.rung(MINUTES)).await == 2).await;
     eventually("the large one is back", async || ready(&scene, &old_queue).await == 1).await;
     operator.close().await;
