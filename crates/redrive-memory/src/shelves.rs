@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, EntryOutcome, Lease, Leased, Message, ReportRequest, Reported, Reports, Selection, Shelf,
-    ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, TransportError, WorkQueue, edited,
+    EntryHandle, EntryOutcome, Holder, Lease, Leased, Message, ReportRequest, Reported, Reports, Selection,
+    Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, TransportError, WorkQueue, edited,
 };
 use tokio::time::Instant;
 
@@ -122,6 +122,11 @@ impl Shelves for MemoryShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         let count = self.broker.with_queue(&self.queue, |queue| queue.shelf(shelf).len());
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// Nobody: each action takes its entries in one step.
+    async fn holder(&self, _shelf: Shelf) -> Result<Option<Holder>, TransportError> {
+        Ok(None)
     }
 
     async fn browse(

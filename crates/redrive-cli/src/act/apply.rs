@@ -146,11 +146,14 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                     if interrupted > 0 {
                         bar.set_message(ENDING);
                     }
-                    held = if matches!(progress.activity, Activity::Held(_)) { held + 1 } else { 0 };
-                    if held == TOLD_AFTER && let Activity::Held(why) = progress.activity {
-                        bar.suspend(|| {
-                            note!("waits: {why}. It goes on by itself; with `--ignore-work-queue` a run does not wait");
-                        });
+                    let waits = matches!(progress.activity, Activity::Held(_) | Activity::WaitingForTurn);
+                    held = if waits { held + 1 } else { 0 };
+                    if held == TOLD_AFTER {
+                        let without = match progress.activity {
+                            Activity::Held(_) => "; with `--ignore-work-queue` a run does not wait",
+                            _ => "",
+                        };
+                        bar.suspend(|| note!("{}. It goes on by itself{without}", activity(&progress)));
                     }
                     if let Activity::Paused(reason) = progress.activity {
                         if !told {
@@ -228,6 +231,7 @@ pub(crate) fn activity(progress: &RunProgress) -> String {
     match &progress.activity {
         Activity::Checking => "compares the plan with the shelf".to_owned(),
         Activity::Sending | Activity::WaitingForRate => format!("at most {} a second", progress.rate),
+        Activity::WaitingForTurn => "waits: others read the shelf".to_owned(),
         Activity::Looking => "checks what became of them".to_owned(),
         Activity::WaitingForCanary => "waits for the results of the first ones".to_owned(),
         Activity::Held(why) => format!("waits: {why}"),

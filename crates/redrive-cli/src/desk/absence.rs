@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use redrive::transport::{Leased, TransportError};
+use redrive::transport::{Leased, TransportError, TransportErrorKind};
 use redrive::{Holder, Shelf, Shelved};
 use tokio::time::Instant;
 
@@ -13,6 +13,11 @@ use super::Desk;
 
 /// Minimum time between two looks at a shelf: what a dead connection or another client held during the first one is back then.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+
+/// For how long whoever has the lease of a shelf tries again while others have it: less than the default `--timeout`, whose end says
+/// nothing of them.
+const TURN_WITHIN: Duration = Duration::from_secs(60);
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 
 /// A shelf whose lease was taken, if it has one: no run and no edit holds entries of it.
 pub(crate) struct Alone<'a> {
@@ -45,7 +50,13 @@ impl<'a> Alone<'a> {
             each(entry);
             ControlFlow::Continue(())
         };
-        shelves.scan(self.shelf, &mut each).await
+        let began = Instant::now();
+        loop {
+            match shelves.scan(self.shelf, &mut each).await {
+                Err(error) if may_try_again(&error, began).await => {}
+                looked => return looked,
+            }
+        }
     }
 
     /// Keeps the lease, for the work that follows.
@@ -77,6 +88,16 @@ pub(crate) async fn look_alone(desk: &Desk, shelf: Shelf, each: impl FnMut(Shelv
             bail!("what is not seen on the {shelf} shelf may be there: {holder}. {end}, then try again")
         }
     }
+}
+
+/// Waits a moment if the error is that others have the shelf, and they have not had it for too long. Returns true if it was: nothing was
+/// done, and it can be tried again. Whoever has the lease does not wait for long by itself.
+pub(crate) async fn may_try_again(error: &TransportError, since: Instant) -> bool {
+    let may = error.kind() == TransportErrorKind::Busy && since.elapsed() < TURN_WITHIN;
+    if may {
+        tokio::time::sleep(BETWEEN_TRIES).await;
+    }
+    may
 }
 
 /// Returns when a shelf may be read again, of which a look began then and has just ended.

@@ -10,7 +10,7 @@ use redrive::transport::{TransportErrorKind, edited};
 use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 use tokio::time::Instant;
 
-use super::absence::{again_at, look_alone};
+use super::absence::{again_at, look_alone, may_try_again};
 use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached, Unaudited};
 use super::{Desk, State};
 use crate::exit::EndSignals;
@@ -290,7 +290,14 @@ impl StoredAll {
     async fn keep(&mut self, shelves: &dyn Shelves, mut entry: Shelved, edit: Edit) -> Result<()> {
         let message = edited(&entry.message, edit.message().clone());
         self.journal.begun(&entry.handle, Copy::of(&message))?;
-        let now = match shelves.replace(&entry.handle, edit.into_message()).await {
+        let (changed, began) = (edit.into_message(), Instant::now());
+        let replaced = loop {
+            match shelves.replace(&entry.handle, changed.clone()).await {
+                Err(error) if may_try_again(&error, began).await => {}
+                replaced => break replaced,
+            }
+        };
+        let now = match replaced {
             Ok(now) => now,
             Err(error) => {
                 if error.kind() == TransportErrorKind::NotFound || error.is_certainly_not_stored() {

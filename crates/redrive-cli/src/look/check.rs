@@ -32,11 +32,12 @@ struct Found {
     holder: Option<Holder>,
 }
 
-/// Returns the exit code and the line, with performance data. What a run or a look of redrive holds may be any number: few messages beside
-/// it are not known to be few.
+/// Returns the exit code and the line, with performance data. What a run or a look of redrive holds may be any number, and so may what a
+/// user may not know of: few messages beside it are not known to be few. Clients that consume a shelf for good keep it small by themselves.
 fn verdict(found: &[Found], warn: u64, critical: u64) -> (u8, String) {
     let most = found.iter().map(|found| found.count).max().unwrap_or(0);
-    let is_read = found.iter().any(|found| matches!(found.holder, Some(Holder::Lease | Holder::Look)));
+    let is_read =
+        found.iter().any(|found| found.holder.is_some_and(|holder| !matches!(holder, Holder::Consumers(_))));
     let (code, word) = match most {
         most if most > critical => (2, "CRITICAL"),
         most if most > warn => (1, "WARNING"),
@@ -69,6 +70,7 @@ mod tests {
         let (code, line) = beside(0, Holder::Lease);
         assert_eq!(code, 3);
         assert!(line.starts_with("UNKNOWN - orders dead-letter: at least 0 (a run or an edit"), "{line}");
+        assert_eq!((beside(1, Holder::Look).0, beside(1, Holder::Unknown).0), (3, 3));
         assert_eq!((beside(101, Holder::Lease).0, beside(1001, Holder::Look).0), (1, 2));
         let (code, line) = beside(1, Holder::Consumers(2));
         assert_eq!(code, 0, "they consume for good");

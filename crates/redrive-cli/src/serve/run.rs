@@ -98,6 +98,7 @@ fn said(activity: &Activity) -> String {
     match activity {
         Activity::Checking => "compares the plan with the shelf".to_owned(),
         Activity::Sending | Activity::WaitingForRate => "sends".to_owned(),
+        Activity::WaitingForTurn => "waits: others read the shelf".to_owned(),
         Activity::Looking => "checks what became of them".to_owned(),
         Activity::WaitingForCanary => "waits for the results of the first ones".to_owned(),
         Activity::Held(why) => format!("waits: {why}"),

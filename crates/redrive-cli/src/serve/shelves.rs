@@ -9,7 +9,8 @@ use axum::response::{IntoResponse as _, Redirect};
 use axum::{Extension, response::Response};
 use maud::{Markup, html};
 use redrive::ops::{ShelfView, TrendOptions};
-use redrive::{Shelf, WorkQueue};
+use redrive::transport::{TransportError, TransportErrorKind};
+use redrive::{Holder, Shelf, WorkQueue};
 use serde::Deserialize;
 
 use super::auth::Who;
@@ -50,16 +51,24 @@ async fn row(web: &Web, desk: &Desk) -> Result<Markup> {
     let work_queue = within(web.global.timeout, async { Ok(desk.shelves.work_queue().await?) });
     let work_queue = work_queue.await.context("cannot look at the work queue").unwrap_or_default();
     let mut rows = Vec::new();
-    for counted in counts {
+    for mut counted in counts {
         let ShelfCount { shelf, count: Some(count), .. } = counted else { continue };
         let place = (desk.queue.clone(), shelf);
-        let view = match web.last_view(&place) {
-            None if count <= READ_AT_ONCE => Some(web.read(&place).await?),
-            view => view,
-        };
+        let mut view = web.last_view(&place);
+        if view.is_none() && count <= READ_AT_ONCE && counted.holder != Some(Holder::Look) {
+            match web.read(&place).await {
+                // A person wants to see what is known.
+                Err(error) if is_busy(&error) => counted.holder = Some(Holder::Look),
+                read => view = Some(read?),
+            }
+        }
         rows.push(line(web, desk, &counted, view.as_deref(), work_queue));
     }
     Ok(html! { @for row in &rows { (row) } })
+}
+
+fn is_busy(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<TransportError>().is_some_and(|error| error.kind() == TransportErrorKind::Busy)
 }
 
 fn line(

@@ -46,22 +46,35 @@ pub trait Shelves: Send + Sync {
     /// If the broker cannot be reached.
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError>;
 
-    /// Returns the number of messages on the shelf, and who may hold more of them, which are not counted. By default nobody.
+    /// Returns who may hold entries of the shelf now, so that they are neither counted nor seen. `None`: others see and count what somebody
+    /// holds, or the broker tells that nobody holds anything.
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be reached.
+    async fn holder(&self, shelf: Shelf) -> Result<Option<Holder>, TransportError>;
+
+    /// Returns the number of messages on the shelf, and who may hold more of them. A transport that can asks for both at once:
+    /// what is given back in between is in neither.
     ///
     /// # Errors
     ///
     /// If the broker cannot be reached.
     async fn count_with_holder(&self, shelf: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
-        Ok((self.count(shelf).await?, None))
+        let holder = self.holder(shelf).await?;
+        Ok((self.count(shelf).await?, holder))
     }
 
     /// Returns when the entry that has been on the shelf longest was shelved. `None`: the shelf is empty, or the time is not
-    /// known, or it would take too long to find out.
+    /// known, or it would take too long to find out, or somebody may hold that entry.
     ///
     /// # Errors
     ///
     /// If the broker cannot be reached.
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
+        if self.holder(shelf).await?.is_some() {
+            return Ok(None);
+        }
         let page = self.browse(shelf, None, 1).await?;
         Ok(page.entries.first().and_then(|entry| entry.shelved_at))
     }
@@ -89,25 +102,37 @@ pub trait Shelves: Send + Sync {
     ///
     /// Returns who may have held entries meanwhile, so that they were not passed on. `None`: nobody that the broker tells of.
     ///
-    /// By default it browses the shelf page by page. A transport whose pages read everything before them again implements it in
-    /// one pass.
+    /// By default it browses the shelf page by page, and asks [who holds entries](Self::holder) before and after. A transport
+    /// whose pages read everything before them again implements it in one pass.
     ///
     /// # Errors
     ///
-    /// If the broker cannot be reached; some entries may have been passed on before.
+    /// [`Busy`](crate::TransportErrorKind::Busy) if others have the shelf: no entry was passed on. If the broker cannot be reached; some
+    /// entries may have been passed on before.
     async fn scan(
         &self,
         shelf: Shelf,
         each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
     ) -> Result<Option<Holder>, TransportError> {
         const PAGE: usize = 250;
+        let holder = self.holder(shelf).await?;
         let mut after = None;
         loop {
-            let page = self.browse(shelf, after.as_ref(), PAGE).await?;
+            let page = match self.browse(shelf, after.as_ref(), PAGE).await {
+                // Trying again would pass entries on twice.
+                Err(error) if error.kind() == TransportErrorKind::Busy && after.is_some() => {
+                    return Err(TransportError::new(TransportErrorKind::Locked, error.to_string()));
+                }
+                page => page?,
+            };
             after = page.next;
             if page.entries.into_iter().try_for_each(&mut *each).is_break() || after.is_none() {
-                return Ok(None);
+                break;
             }
+        }
+        match holder {
+            None => self.holder(shelf).await,
+            holder => Ok(holder),
         }
     }
 

@@ -115,8 +115,8 @@ impl TransportError {
     /// [`NotStored`](TransportErrorKind::NotStored) may be a confirmation that did not come in time.
     #[must_use]
     pub fn is_certainly_not_stored(&self) -> bool {
-        use TransportErrorKind::{Full, Refused, TooLarge, Unsupported};
-        self.not_stored || matches!(self.kind, Full | Refused | TooLarge | Unsupported)
+        use TransportErrorKind::{Busy, Full, Refused, TooLarge, Unsupported};
+        self.not_stored || matches!(self.kind, Busy | Full | Refused | TooLarge | Unsupported)
     }
 }
 
@@ -170,6 +170,8 @@ pub enum TransportErrorKind {
     NotFound,
     /// Another client has the exclusive right.
     Locked,
+    /// Others have what is needed, for a while: nothing was done. Trying again later helps.
+    Busy,
     /// The transport was closed, or a task of it panicked: it never receives again.
     Closed,
     /// Any other kind.
@@ -223,10 +225,10 @@ mod tests {
 
     #[test]
     fn a_copy_whose_confirmation_did_not_come_may_be_stored() {
-        use TransportErrorKind::{Closed, Full, Locked, Lost, NotStored, Other, TooLarge};
+        use TransportErrorKind::{Busy, Closed, Full, Locked, Lost, NotStored, Other, TooLarge};
         use TransportErrorKind::{Refused, Unreachable, Unsupported};
         let error = |kind| TransportError::new(kind, "text");
-        let certain = [Full, Refused, TooLarge, Unsupported];
+        let certain = [Busy, Full, Refused, TooLarge, Unsupported];
         assert!(certain.into_iter().all(|kind| error(kind).is_certainly_not_stored()));
         let open = [Closed, Locked, Lost, NotStored, Other, Unreachable];
         assert!(!open.into_iter().any(|kind| error(kind).is_certainly_not_stored()));

@@ -72,6 +72,8 @@ pub enum Activity {
     Sending,
     /// It looks for fates and at the work queue.
     Looking,
+    /// It waits until others give the shelf back.
+    WaitingForTurn,
     /// It waits for the rate.
     WaitingForRate,
     /// It waits for the fate of the canary.

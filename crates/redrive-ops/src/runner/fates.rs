@@ -2,19 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::{EntryHandle, Holder, Shelf, Shelved, Shelves, TransportError, TransportErrorKind};
-use tokio::time::Instant;
+use redrive_core::{EntryHandle, Shelf, Shelved, Shelves, TransportError};
 
 use crate::group::{GroupId, Template};
 use crate::plan::{ContentDigest, Plan, PlannedEntry};
 use crate::run::{Fate, FateSource, SeenFate};
-
-/// For how long a run tries to look at a shelf that others have.
-const TURN_WITHIN: Duration = Duration::from_secs(300);
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// Tells what became of messages that were redriven. By default a [`Runner`](super::Runner) reads it from the
 /// [shelves](ShelfFates).
@@ -27,7 +21,8 @@ pub trait Fates: Send {
     ///
     /// # Errors
     ///
-    /// If the broker cannot be used: the run stops, and can be resumed.
+    /// If the broker cannot be used: the run stops, and can be resumed. [`Busy`](redrive_core::TransportErrorKind::Busy): the run looks
+    /// again; no fate is lost.
     async fn look(&mut self, look: LookForFates<'_>) -> Result<Vec<SeenFate>, TransportError>;
 }
 
@@ -73,6 +68,8 @@ pub struct ShelfFates<'a, S: ?Sized> {
     known: HashSet<EntryHandle>,
     /// What was on the plan's shelf before the first look; `None` if nothing was told.
     before: Option<Before>,
+    /// What a look saw that was not its turn on both shelves: the next one judges it.
+    unjudged: Vec<Seen>,
     /// What the last scan counted.
     counted: Option<Counted>,
     /// True if nothing was held at that scan.
@@ -106,7 +103,15 @@ impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
     #[must_use]
     pub fn new(shelves: &'a S, plan: &Plan) -> Self {
         let known = plan.entries().iter().map(|entry| entry.handle.clone()).collect();
-        Self { shelves, shelf: plan.shelf(), known, before: None, counted: None, saw_all: true }
+        Self {
+            shelves,
+            shelf: plan.shelf(),
+            known,
+            before: None,
+            unjudged: Vec::new(),
+            counted: None,
+            saw_all: true,
+        }
     }
 
     async fn count(&self, look: LookForFates<'_>) -> Result<Counted, TransportError> {
@@ -140,45 +145,29 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
         if self.counted == Some(counted) && (self.saw_all || look.held > 0) {
             return Ok(Vec::new());
         }
-        let mut returned = Returned::new(look.awaited);
         let mut shelves = vec![Shelf::DeadLetter];
         shelves.extend(counted.parking.map(|_| Shelf::Parking));
         if let Some(before) = self.before.take() {
-            before.redriven.iter().for_each(|seen| returned.add(seen));
+            self.unjudged.extend(before.redriven);
             *counted.of(self.shelf) = before.entries + look.left_shelf;
             shelves.retain(|shelf| *shelf != self.shelf);
         }
         let mut saw_all = look.held == 0;
         for shelf in shelves {
-            let known = &mut self.known;
+            let (known, unjudged) = (&mut self.known, &mut self.unjudged);
             let mut each = |entry: Shelved| {
                 if is_redriven(&entry) && known.insert(entry.handle.clone()) {
-                    returned.add(&Seen::of(&entry));
+                    unjudged.push(Seen::of(&entry));
                 }
                 ControlFlow::Continue(())
             };
             // What others hold was not seen: it is looked for again.
-            saw_all &= scan_in_turn(self.shelves, shelf, &mut each).await?.is_none();
+            saw_all &= self.shelves.scan(shelf, &mut each).await?.is_none();
         }
         (self.counted, self.saw_all) = (Some(counted), saw_all);
+        let mut returned = Returned::new(look.awaited);
+        self.unjudged.drain(..).for_each(|seen| returned.add(&seen));
         Ok(returned.fates)
-    }
-}
-
-/// Scans a shelf; tries again if others have it, so that a run does not stop for the long look of somebody else.
-async fn scan_in_turn<S: Shelves + ?Sized>(
-    shelves: &S,
-    shelf: Shelf,
-    each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
-) -> Result<Option<Holder>, TransportError> {
-    let began = Instant::now();
-    loop {
-        match shelves.scan(shelf, &mut *each).await {
-            Err(error) if error.kind() == TransportErrorKind::Locked && began.elapsed() < TURN_WITHIN => {
-                tokio::time::sleep(BETWEEN_TRIES).await;
-            }
-            scanned => return scanned,
-        }
     }
 }
 

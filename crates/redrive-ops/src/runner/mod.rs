@@ -36,6 +36,9 @@ use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, 
 
 /// When a resumed run looks again for entries that are not on the shelf: others hold what they read for a moment.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// For how long a run waits for a shelf that others have: it must not stop for the long look of somebody else.
+const TURN_WITHIN: Duration = Duration::from_secs(300);
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// Runs a plan on a broker.
 ///
@@ -279,6 +282,7 @@ impl<'a> Runner<'a> {
             plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
         let mut order = Vec::with_capacity(expected.len());
         let began = Instant::now();
+        let mut heard = Vec::new();
         for again in [false, true] {
             let unseen =
                 |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
@@ -290,23 +294,37 @@ impl<'a> Runner<'a> {
                 // Others take about as long to read the shelf.
                 tokio::time::sleep(LOOK_AGAIN_AFTER.max(began.elapsed() * 2)).await;
             }
-            let shelves = self.leased.as_ref().map_or(self.shelves, |leased| &*leased.shelves);
-            let fates = &mut self.fates;
-            let mut each = |entry: Shelved| {
-                let planned = expected.get_mut(&entry.handle);
-                if again && !matches!(planned, Some((_, None))) {
-                    return ControlFlow::Continue(());
+            let asked = Instant::now();
+            let holder = loop {
+                let shelves = self.leased.as_ref().map_or(self.shelves, |leased| &*leased.shelves);
+                let fates = &mut self.fates;
+                let mut each = |entry: Shelved| {
+                    let planned = expected.get_mut(&entry.handle);
+                    if again && !matches!(planned, Some((_, None))) {
+                        return ControlFlow::Continue(());
+                    }
+                    fates.was_there(&entry);
+                    if let Some((content, is_same)) = planned {
+                        *is_same = Some(ContentDigest::of(&entry.message) == *content);
+                        order.push(entry.handle);
+                    }
+                    ControlFlow::Continue(())
+                };
+                let error = match shelves.scan(plan.shelf(), &mut each).await {
+                    Ok(holder) => break holder,
+                    Err(error) => error,
+                };
+                match self.waits_for_turn(&error, asked).await {
+                    // Nothing was compared, and nothing is sent.
+                    Waited::Heard(Event::Abort) => {
+                        self.run.on(Event::Abort, self.now());
+                        return Ok(Ok(()));
+                    }
+                    Waited::Heard(event) => heard.push(event),
+                    Waited::Again => {}
+                    Waited::GivenUp => return Ok(Err(error)),
                 }
-                fates.was_there(&entry);
-                if let Some((content, is_same)) = planned {
-                    *is_same = Some(ContentDigest::of(&entry.message) == *content);
-                    order.push(entry.handle);
-                }
-                ControlFlow::Continue(())
-            };
-            let holder = match shelves.scan(plan.shelf(), &mut each).await {
-                Ok(holder) => holder,
-                Err(error) => return Ok(Err(error)),
+                self.show(Activity::Checking);
             };
             let unseen =
                 |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
@@ -333,6 +351,9 @@ impl<'a> Runner<'a> {
         let skipped = self.run.skip(plan.entries().iter().filter_map(missing).collect());
         self.journal.results(&skipped)?;
         self.run.order(&order);
+        for event in heard {
+            self.run.on(event, self.now());
+        }
         Ok(Ok(()))
     }
 
@@ -344,7 +365,26 @@ impl<'a> Runner<'a> {
             return Err(JournalError::Deleted { path: path.clone() });
         }
         self.journal.intent(action, &handles, SystemTime::now())?;
-        let (states, stopped) = act::act(self.sending(), self.run.plan().shelf(), action, handles).await;
+        let began = Instant::now();
+        let (states, stopped) = loop {
+            let shelf = self.run.plan().shelf();
+            let (states, stopped) = act::act(self.sending(), shelf, action, handles.clone()).await;
+            // The rest of a step that was done in part has its turn in the next one.
+            let is_begun = states.iter().any(|(_, state)| *state != EntryState::NotTried);
+            let waited = match &stopped {
+                Some(error) if is_begun && error.kind() == TransportErrorKind::Busy => break (states, None),
+                Some(error) => self.waits_for_turn(error, began).await,
+                None => Waited::GivenUp,
+            };
+            match waited {
+                Waited::Again => self.show(Activity::Sending),
+                Waited::Heard(event) => {
+                    self.run.on(event, self.now());
+                    break (states, None);
+                }
+                Waited::GivenUp => break (states, stopped),
+            }
+        };
         self.run.on(Event::Results(states.clone()), self.now());
         if let Some(error) = stopped {
             self.run.on(Event::Broken(error.to_string()), self.now());
@@ -360,15 +400,30 @@ impl<'a> Runner<'a> {
         {
             leased.lease.end().await;
         }
-        match self.seen().await {
-            Ok((fates, work_queue)) => {
-                self.journal.fates(&fates)?;
-                for SeenFate { handle, fate, .. } in fates {
-                    self.run.on(Event::Fate(handle, fate), self.now());
+        let began = Instant::now();
+        loop {
+            let error = match self.seen().await {
+                Ok((fates, work_queue)) => {
+                    self.journal.fates(&fates)?;
+                    for SeenFate { handle, fate, .. } in fates {
+                        self.run.on(Event::Fate(handle, fate), self.now());
+                    }
+                    self.run.on(Event::WorkQueue(work_queue), self.now());
+                    break;
                 }
-                self.run.on(Event::WorkQueue(work_queue), self.now());
+                Err(error) => error,
+            };
+            match self.waits_for_turn(&error, began).await {
+                Waited::Again => self.show(Activity::Looking),
+                Waited::Heard(event) => {
+                    self.run.on(event, self.now());
+                    break;
+                }
+                Waited::GivenUp => {
+                    self.run.on(Event::Broken(error.to_string()), self.now());
+                    break;
+                }
             }
-            Err(error) => self.run.on(Event::Broken(error.to_string()), self.now()),
         }
         self.run.on(Event::Looked, self.now());
         Ok(())
@@ -412,6 +467,18 @@ impl<'a> Runner<'a> {
         self.reported.as_ref().map_or_else(|| self.working(), |reported| &*reported.shelves)
     }
 
+    /// Waits a moment after an error if it is that others have the shelf, and they have not had it for too long. Cancel safe.
+    async fn waits_for_turn(&mut self, error: &TransportError, since: Instant) -> Waited {
+        if error.kind() != TransportErrorKind::Busy || since.elapsed() >= TURN_WITHIN {
+            return Waited::GivenUp;
+        }
+        self.show(Activity::WaitingForTurn);
+        match tokio::time::timeout(BETWEEN_TRIES, self.events.recv()).await {
+            Ok(Some(event)) => Waited::Heard(event),
+            _ => Waited::Again,
+        }
+    }
+
     async fn wait(&mut self, until: Duration, why: Activity) {
         self.show(why);
         tokio::select! {
@@ -452,6 +519,16 @@ impl<'a> Runner<'a> {
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
+}
+
+/// What came of waiting for a shelf that others have.
+enum Waited {
+    /// Try again.
+    Again,
+    /// A person said this meanwhile.
+    Heard(Event),
+    /// It is another error, or they have had it for too long.
+    GivenUp,
 }
 
 /// Error for a run that cannot tell what became of entries.

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, EntryOutcome, Lease, Leased, Message, Reported, Reports, Selection, Shelf, ShelfCursor,
-    ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind, WorkQueue,
+    EntryHandle, EntryOutcome, Holder, Lease, Leased, Message, Reported, Reports, Selection, Shelf,
+    ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind, WorkQueue,
 };
 use tokio::sync::Mutex;
 
@@ -159,6 +159,20 @@ impl Shelves for SocketShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         match self.answer(Request::Count { shelf }).await? {
             Answer::Count(count) => Ok(count),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    async fn holder(&self, shelf: Shelf) -> Result<Option<Holder>, TransportError> {
+        match self.answer(Request::Holder { shelf }).await? {
+            Answer::Holder(holder) => Ok(holder.map(Holder::from)),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    async fn count_with_holder(&self, shelf: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
+        match self.answer(Request::CountWithHolder { shelf }).await? {
+            Answer::Counted { count, holder } => Ok((count, holder.map(Holder::from))),
             other => Err(self.strange(&other)),
         }
     }

@@ -16,7 +16,9 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::frame::{self, TooLarge};
-use super::wire::{Answer, ErrorJson, LeaseOf, MAX_PAGE, Opening, Request, ResultJson, VERSION, Version};
+use super::wire::{
+    Answer, ErrorJson, HolderJson, LeaseOf, MAX_PAGE, Opening, Request, ResultJson, VERSION, Version,
+};
 use crate::export::{ExportedEntry, MessageJson, rfc3339};
 
 /// The queues that are served, by name.
@@ -188,6 +190,11 @@ impl PeerShelves {
         let shelves = &*self.shelves;
         Ok(Performed::Answer(match request {
             Request::Count { shelf } => Answer::Count(shelves.count(shelf).await?),
+            Request::Holder { shelf } => Answer::Holder(shelves.holder(shelf).await?.map(HolderJson::from)),
+            Request::CountWithHolder { shelf } => {
+                let (count, holder) = shelves.count_with_holder(shelf).await?;
+                Answer::Counted { count, holder: holder.map(HolderJson::from) }
+            }
             Request::Oldest { shelf } => Answer::Oldest(shelves.oldest(shelf).await?.and_then(rfc3339)),
             Request::Browse { shelf, after, limit } => return browse(shelves, shelf, after, limit).await,
             Request::Redrive { shelf, which } => {

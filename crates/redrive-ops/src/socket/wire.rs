@@ -3,7 +3,8 @@
 use std::error::Error as _;
 
 use redrive_core::{
-    EntryHandle, EntryOutcome, EntryResult, Selection, Shelf, Shelved, TransportError, TransportErrorKind,
+    EntryHandle, EntryOutcome, EntryResult, Holder, Selection, Shelf, Shelved, TransportError,
+    TransportErrorKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,16 @@ pub(super) struct Version {
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub(super) enum Request<'a> {
     Count {
+        #[serde(with = "as_text::shelf")]
+        shelf: Shelf,
+    },
+    /// The answer is [`Answer::Holder`].
+    Holder {
+        #[serde(with = "as_text::shelf")]
+        shelf: Shelf,
+    },
+    /// Both at once; the answer is [`Answer::Counted`].
+    CountWithHolder {
         #[serde(with = "as_text::shelf")]
         shelf: Shelf,
     },
@@ -132,6 +143,11 @@ pub(super) enum Answer {
         leased: bool,
     },
     Count(u64),
+    Holder(Option<HolderJson>),
+    Counted {
+        count: u64,
+        holder: Option<HolderJson>,
+    },
     /// In RFC 3339.
     Oldest(Option<String>),
     /// This many frames follow, each with one entry as a line of an export. A [refusal](Self::Refused) instead of one is the last of them.
@@ -158,6 +174,40 @@ pub(super) enum Answer {
     },
     Reports(#[serde(with = "as_text::list")] Vec<EntryHandle>),
     Refused(ErrorJson),
+}
+
+/// Who may hold entries.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum HolderJson {
+    Consumers(u32),
+    Lease,
+    Look,
+    /// Also for whatever this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+impl From<Holder> for HolderJson {
+    fn from(holder: Holder) -> Self {
+        match holder {
+            Holder::Consumers(count) => Self::Consumers(count),
+            Holder::Lease => Self::Lease,
+            Holder::Look => Self::Look,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl From<HolderJson> for Holder {
+    fn from(holder: HolderJson) -> Self {
+        match holder {
+            HolderJson::Consumers(count) => Self::Consumers(count),
+            HolderJson::Lease => Self::Lease,
+            HolderJson::Look => Self::Look,
+            HolderJson::Unknown => Self::Unknown,
+        }
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -271,7 +321,7 @@ impl From<ErrorJson> for TransportError {
 }
 
 /// The kinds of errors by their names. One that has no name is `other`.
-const KINDS: [(TransportErrorKind, &str); 12] = [
+const KINDS: [(TransportErrorKind, &str); 13] = [
     (TransportErrorKind::Unreachable, "unreachable"),
     (TransportErrorKind::Unauthorized, "unauthorized"),
     (TransportErrorKind::Topology, "topology"),
@@ -283,6 +333,7 @@ const KINDS: [(TransportErrorKind, &str); 12] = [
     (TransportErrorKind::Lost, "lost"),
     (TransportErrorKind::NotFound, "not-found"),
     (TransportErrorKind::Locked, "locked"),
+    (TransportErrorKind::Busy, "busy"),
     (TransportErrorKind::Closed, "closed"),
 ];
 

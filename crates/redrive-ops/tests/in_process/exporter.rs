@@ -1,6 +1,5 @@
 //! The metrics of shelves, on virtual time.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redrive_core::{
     BoxError, Consumer, EntryHandle, Holder, Message, NoRetry, Selection, Shelf, ShelfCursor, ShelfPage,
-    ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind, secs,
+    ShelfReport, Shelves, TransportError, TransportErrorKind, secs,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{ShelfExporter, ShelfMetrics, SnapshotOptions};
@@ -41,10 +40,6 @@ impl Faulty {
         })
     }
 
-    fn holder(&self) -> Option<Holder> {
-        self.held.load(Ordering::Relaxed).then_some(Holder::Lease)
-    }
-
     async fn answers(&self) -> Result<(), TransportError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.hangs.load(Ordering::Relaxed) {
@@ -65,18 +60,8 @@ impl Shelves for Faulty {
         self.shelves.count(shelf).await
     }
 
-    async fn count_with_holder(&self, shelf: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
-        Ok((self.count(shelf).await?, self.holder()))
-    }
-
-    async fn scan(
-        &self,
-        shelf: Shelf,
-        each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
-    ) -> Result<Option<Holder>, TransportError> {
-        let page = self.browse(shelf, None, 1_000).await?;
-        let _ = page.entries.into_iter().try_for_each(each);
-        Ok(self.holder())
+    async fn holder(&self, _: Shelf) -> Result<Option<Holder>, TransportError> {
+        Ok(self.held.load(Ordering::Relaxed).then_some(Holder::Lease))
     }
 
     async fn browse(

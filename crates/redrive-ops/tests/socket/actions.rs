@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, ReportRequest, Reported, Selection, Shelf, ShelfCursor, ShelfPage,
-    ShelfReport, Shelves, TransportError, TransportErrorKind,
+    EntryHandle, EntryOutcome, Holder, Message, ReportRequest, Reported, Selection, Shelf, ShelfCursor,
+    ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind,
 };
 use redrive_memory::MemoryBroker;
 use redrive_ops::{OperatorSocket, SocketShelves};
@@ -88,6 +88,10 @@ impl Gated {
 impl Shelves for Gated {
     async fn count(&self, _: Shelf) -> Result<u64, TransportError> {
         Ok(1)
+    }
+
+    async fn holder(&self, _: Shelf) -> Result<Option<Holder>, TransportError> {
+        Ok(None)
     }
 
     async fn oldest(&self, _: Shelf) -> Result<Option<SystemTime>, TransportError> {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use redrive_core::{
-    Bytes, EntryHandle, EntryOutcome, Headers, Message, Selection, Shelf, ShelfCursor, ShelfPage,
+    Bytes, EntryHandle, EntryOutcome, Headers, Holder, Message, Selection, Shelf, ShelfCursor, ShelfPage,
     ShelfReport, Shelved, Shelves, Timestamp, TransportError, TransportErrorKind, Value, WorkQueue,
 };
 use redrive_ops::{OperatorSocket, SocketShelves};
@@ -23,7 +23,7 @@ fn failed(kind: TransportErrorKind) -> TransportError {
     TransportError::new(kind, format!("it is {kind:?}"))
 }
 
-const KINDS: [TransportErrorKind; 12] = [
+const KINDS: [TransportErrorKind; 14] = [
     TransportErrorKind::Unreachable,
     TransportErrorKind::Unauthorized,
     TransportErrorKind::Topology,
@@ -34,6 +34,8 @@ const KINDS: [TransportErrorKind; 12] = [
     TransportErrorKind::Refused,
     TransportErrorKind::Lost,
     TransportErrorKind::NotFound,
+    TransportErrorKind::Locked,
+    TransportErrorKind::Busy,
     TransportErrorKind::Closed,
     TransportErrorKind::Other,
 ];
@@ -64,6 +66,14 @@ fn entries() -> Vec<Shelved> {
 impl Shelves for Everything {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         if shelf == Shelf::Parking { Err(failed(TransportErrorKind::Unauthorized)) } else { Ok(u64::MAX) }
+    }
+
+    async fn holder(&self, shelf: Shelf) -> Result<Option<Holder>, TransportError> {
+        if shelf == Shelf::Parking { Err(failed(TransportErrorKind::Busy)) } else { Ok(Some(Holder::Look)) }
+    }
+
+    async fn count_with_holder(&self, _: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
+        Ok((7, Some(Holder::Consumers(3))))
     }
 
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
@@ -142,6 +152,8 @@ async fn answers(shelves: &dyn Shelves) -> Vec<String> {
     let mut all = Vec::new();
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         all.push(format!("{:?}", shelves.count(shelf).await));
+        all.push(format!("{:?}", shelves.holder(shelf).await));
+        all.push(format!("{:?}", shelves.count_with_holder(shelf).await));
         all.push(format!("{:?}", shelves.oldest(shelf).await));
         for after in [None, Some(&next), Some(&other)] {
             all.push(format!("{:?}", shelves.browse(shelf, after, 2).await));

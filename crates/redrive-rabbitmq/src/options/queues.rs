@@ -143,7 +143,8 @@ impl Options {
     }
 
     /// Sets for how long a look at a shelf waits while other looks or actions of redrive have it; then it is
-    /// [`Locked`](redrive_core::TransportErrorKind::Locked). Default: 15 s. An action waits four times, a run twenty times as long.
+    /// [`Busy`](redrive_core::TransportErrorKind::Busy). Default: 15 s. An action waits four times as long; a count, and whoever has the
+    /// lease, a second at most.
     pub fn shelf_turn_within(mut self, wait: Duration) -> Self {
         self.turn_within = wait;
         self

@@ -71,10 +71,7 @@ impl ShelfLease {
     ) -> Result<Option<ShelfScan>, TransportError> {
         self.keep_lock().await?;
         let Some(OpenScan { scan, .. }) = self.open.lock().await.take() else { return Ok(None) };
-        if scan.began.elapsed() < LONGEST_HOLD
-            && scan.is_live()
-            && !wanted.iter().any(|entry| scan.has_passed(entry))
-        {
+        if may_go_on(&scan) && !wanted.iter().any(|entry| scan.has_passed(entry)) {
             return Ok(Some(scan));
         }
         self.give_back(scan).await;
@@ -121,6 +118,11 @@ impl ShelfLease {
             lock.end().await;
         }
     }
+}
+
+/// Returns true while a scan can be gone on with, and has not held its entries for too long.
+pub(super) fn may_go_on(scan: &ShelfScan) -> bool {
+    scan.began.elapsed() < LONGEST_HOLD && scan.is_live()
 }
 
 /// Takes the lock, and tries for `patience` if another connection has it: the broker may not know yet that its owner is dead.

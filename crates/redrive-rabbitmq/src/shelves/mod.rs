@@ -170,32 +170,33 @@ impl Shelves for RabbitMqShelves {
         uninterrupted(counting).await.map(u64::from)
     }
 
-    /// Counts when no look or action of redrive holds messages. What a run or another consumer holds, RabbitMQ does not tell.
+    async fn holder(&self, shelf: Shelf) -> Result<Option<Holder>, TransportError> {
+        self.count_with_holder(shelf).await.map(|(_, holder)| holder)
+    }
+
+    /// Counts when no look or action of redrive holds messages, for which it waits a second at most. What a run or another consumer holds,
+    /// RabbitMQ does not tell.
     async fn count_with_holder(&self, shelf: Shelf) -> Result<(u64, Option<Holder>), TransportError> {
         let connection = self.connection().await?;
-        let turn = match self.turn(&connection, shelf, self.shared.options.turn_within).await {
-            Err(error) if error.kind() == TransportErrorKind::Locked => {
+        let turn = match self.turn(&connection, shelf, self.count_waits()).await {
+            Err(error) if error.kind() == TransportErrorKind::Busy => {
                 return Ok((self.count(shelf).await?, Some(Holder::Look)));
             }
             turn => turn?,
         };
-        let counted = async {
-            let count = self.count(shelf).await?;
-            Ok((count, turn.holder(&connection, self.shared.plan.names.shelf(shelf)?).await?))
-        };
-        let counted = counted.await;
+        let counted = turn.count(&connection, self.shared.plan.names.shelf(shelf)?).await;
         turn.end().await;
-        counted
+        counted.map(|(count, holder)| (count.into(), holder))
     }
 
-    /// Not known while another client may hold messages of the shelf, and for a shelf of more than 10 000 messages: once all of a quorum queue was looked at, a look at one message has to read
-    /// all of it, to keep the order.
+    /// Not known while another client may hold messages of the shelf, and for a shelf of more than 10 000 messages: once all of a quorum
+    /// queue was looked at, a look at one message has to read all of it, to keep the order.
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
         if self.count(shelf).await? > OLDEST_OF {
             return Ok(None);
         }
         let mut scan = match self.begin_look(shelf, Duration::ZERO).await {
-            Err(error) if error.kind() == TransportErrorKind::Locked => return Ok(None),
+            Err(error) if error.kind() == TransportErrorKind::Busy => return Ok(None),
             begun => begun?,
         };
         // Somebody may hold the oldest.

@@ -18,11 +18,10 @@ pub(super) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {
 /// Error for a look or an action that others kept from its turn.
 pub(super) fn no_turn(queue: &str, shelf: Shelf, turn: &str, waited: Duration) -> TransportError {
     TransportError::new(
-        TransportErrorKind::Locked,
+        TransportErrorKind::Busy,
         format!(
             "another look or action of redrive has the {shelf} shelf of `{queue}`: it holds messages that nobody else sees, so nothing was \
-             read. This one waited {}s for its turn. Try again; if it does not end, close the connection that owns the queue `{turn}`",
-            waited.as_secs()
+             read. This one waited {waited:?} for its turn. Try again; if it does not end, close the connection that owns the queue `{turn}`",
         ),
     )
 }

@@ -213,7 +213,7 @@ impl Scan {
     /// taken.
     pub(super) async fn look_for_holders(&mut self) -> Result<Option<Holder>, TransportError> {
         self.asks_for_holders = true;
-        self.holder = self.turn.holder(&self.connection, &self.queue).await?;
+        (_, self.holder) = self.turn.count(&self.connection, &self.queue).await?;
         Ok(self.holder)
     }
 
@@ -312,7 +312,7 @@ impl Scan {
         // When the broker answers, everything is back in its place, and the next scan sees it.
         self.channel.close().await;
         let holder = match self.asks_for_holders && self.holder.is_none() {
-            true => self.turn.holder(&self.connection, &self.queue).await,
+            true => self.turn.count(&self.connection, &self.queue).await.map(|(_, holder)| holder),
             false => Ok(self.holder),
         };
         self.turn.end().await;

@@ -12,7 +12,7 @@ use super::RabbitMqShelves;
 use super::lock::{self, LEASE_QUEUE_PREFIX, Lock};
 use super::refusal;
 use crate::connection::Connection;
-use crate::topology;
+use crate::topology::{self, QueueState};
 
 /// How the names of the queues begin that are turns.
 pub(crate) const TURN_QUEUE_PREFIX: &str = "redrive-look.";
@@ -22,8 +22,8 @@ const CONSUMERS_END_WITHIN: Duration = Duration::from_secs(2);
 
 /// An action waits this many times as long as a look.
 const ACTION_WAITS: u32 = 4;
-/// So does whoever has the lease: a run must not stop for a long look.
-const LEASED_WAITS: u32 = 20;
+/// A count does not wait longer, and neither does whoever has the lease: it can say meanwhile that it waits, and hear that it is to end.
+const LONGEST_SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// The right of a scan to fetch messages of a shelf. It is an exclusive queue on the connection of the scan: if that dies, the broker takes
 /// back both.
@@ -35,24 +35,23 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Returns who may hold messages of the shelf.
-    pub(super) async fn holder(
+    /// Returns the number of messages that nobody holds, and who may hold more. Both are of one moment: what a dead process held is in
+    /// neither of two answers.
+    pub(super) async fn count(
         &self,
         connection: &Connection,
         queue: &str,
-    ) -> Result<Option<Holder>, TransportError> {
-        if self.holder.is_some() {
-            return Ok(self.holder);
-        }
-        // No other scan of redrive has the turn. A quorum queue counts the cancelled consumers of a scan until it has back what they held.
+    ) -> Result<(u32, Option<Holder>), TransportError> {
         let asked = Instant::now();
         loop {
-            let consumers = topology::queue_state(connection, queue).await?.consumers;
-            if consumers == 0 {
-                return Ok(None);
+            let QueueState { messages, consumers } = topology::queue_state(connection, queue).await?;
+            if self.holder.is_some() || consumers == 0 {
+                return Ok((messages, self.holder));
             }
+            // No other scan of redrive has the turn. A quorum queue counts the cancelled consumers of a scan until it has back what they
+            // held.
             if asked.elapsed() > CONSUMERS_END_WITHIN {
-                return Ok(Some(Holder::Consumers(consumers)));
+                return Ok((messages, Some(Holder::Consumers(consumers))));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -75,14 +74,19 @@ impl fmt::Debug for Turn {
 impl RabbitMqShelves {
     /// Returns for how long an action waits for its turn.
     pub(super) fn action_waits(&self) -> Duration {
-        self.shared.options.turn_within * ACTION_WAITS
+        self.shared.options.turn_within.saturating_mul(ACTION_WAITS)
     }
 
-    /// Waits for the turn, longer with the lease of the shelf. A user who may not declare the queue reads without turns.
+    /// Returns for how long a count waits for its turn.
+    pub(super) fn count_waits(&self) -> Duration {
+        self.shared.options.turn_within.min(LONGEST_SHORT_WAIT)
+    }
+
+    /// Waits for the turn. A user who may not declare the queue reads without turns.
     ///
     /// # Errors
     ///
-    /// [`Locked`](TransportErrorKind::Locked) if another look or action had it all the time.
+    /// [`Busy`](TransportErrorKind::Busy) if another look or action had it all the time.
     ///
     /// Cancel safe.
     pub(super) async fn turn(
@@ -93,7 +97,7 @@ impl RabbitMqShelves {
     ) -> Result<Turn, TransportError> {
         let name = self.shared.plan.names.shelf(shelf)?;
         let has_lease = self.lease.as_ref().is_some_and(|lease| lease.shelf == shelf);
-        let patience = if has_lease { self.shared.options.turn_within * LEASED_WAITS } else { patience };
+        let patience = if has_lease { patience.min(LONGEST_SHORT_WAIT) } else { patience };
         let queue = lock::queue_name(TURN_QUEUE_PREFIX, name);
         let connect = || std::future::ready(Ok(Arc::clone(connection)));
         let lock = match Lock::take(connect, &queue, patience).await {

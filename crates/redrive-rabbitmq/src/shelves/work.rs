@@ -11,6 +11,7 @@ use tracing::info;
 
 use super::RabbitMqShelves;
 use super::fingerprint::Fingerprint;
+use super::lease::may_go_on;
 use super::scan::{Found, ShelfScan};
 use crate::convert::{self, Form};
 use crate::error;
@@ -86,6 +87,11 @@ impl RabbitMqShelves {
                 Some(mut scan) => match self.turn(&scan.connection(), shelf, self.action_waits()).await {
                     Ok(turn) => {
                         scan.go_on(turn);
+                        // It may have waited for long.
+                        if !may_go_on(&scan) {
+                            lease.give_back(scan).await;
+                            continue;
+                        }
                         scan
                     }
                     Err(error) => {

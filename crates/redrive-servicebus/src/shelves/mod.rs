@@ -14,8 +14,8 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError,
-    TransportErrorKind, plausible,
+    EntryHandle, Holder, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves,
+    TransportError, TransportErrorKind, plausible,
 };
 use tracing::debug;
 
@@ -212,6 +212,12 @@ impl Shelves for ServiceBusShelves {
             count += self.scan_all(&place).await?.len();
         }
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// Nobody: a look peeks, and sees what others have locked. By REST a look locks what it reads, and what others have locked is neither
+    /// seen nor counted.
+    async fn holder(&self, _shelf: Shelf) -> Result<Option<Holder>, TransportError> {
+        Ok(None)
     }
 
     /// Reads the whole shelf. The broker does not report when it dead-lettered a message by itself; such messages are ignored.

@@ -3,6 +3,7 @@
 mod mortal;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -17,6 +18,7 @@ use redrive_ops::{
     PauseReason, Plan, PlanAction, PlanOptions, RunOptions, Runner, StopReason, UncertainEntries,
 };
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use self::mortal::{Death, Mortal};
 
@@ -287,7 +289,7 @@ async fn a_run_waits_until_it_may_look() -> Result<(), BoxError> {
     let scene = Scene::new(ENTRIES).await?;
     let header = scene.header(unwatched()).await?;
     let mut busy = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
-    busy.locked = 1..61;
+    busy.busy_scans = 1..61;
     let stop = Notify::new();
     let fails = |delivery: Delivery| async move { Disposition::DeadLetter(failure("no stock", &delivery)) };
     let consumer =
@@ -302,6 +304,48 @@ async fn a_run_waits_until_it_may_look() -> Result<(), BoxError> {
     let finished = finished?;
     assert_eq!(finished.stopped, Some(StopReason::SameFailure));
     assert_eq!((finished.report.left, busy.scans.load(Ordering::Relaxed)), (35, 62));
+    Ok(())
+}
+
+/// Somebody else reads the shelf, for longer than an operator of the run wants to wait.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_its_turn_hears_its_operator() -> Result<(), BoxError> {
+    const ALWAYS: Range<u32> = 0..u32::MAX;
+    for (busy_scans, busy_tries) in [(ALWAYS, 0..0), (0..0, ALWAYS)] {
+        let scene = Scene::new(10).await?;
+        let mut busy = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
+        (busy.busy_scans, busy.busy_tries) = (busy_scans, busy_tries);
+        let runner = Runner::begin(&busy, &scene.folder, scene.header(unwatched()).await?)?;
+        let control = runner.control();
+        let operator = async {
+            tokio::time::sleep(secs(20)).await;
+            assert_eq!(control.progress().activity, Activity::WaitingForTurn);
+            control.rate(7);
+            tokio::time::sleep(secs(1)).await;
+            assert_eq!(control.progress().activity, Activity::WaitingForTurn, "it goes on waiting");
+            control.abort();
+            Instant::now()
+        };
+        let (finished, aborted) = tokio::join!(runner.run(), operator);
+        let finished = finished?;
+        assert_eq!(finished.stopped, Some(StopReason::Aborted));
+        assert!(aborted.elapsed() < secs(1), "{:?}", aborted.elapsed());
+        assert_eq!(finished.report.failed + finished.report.uncertain, 0, "{:?}", finished.report);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_goes_on_when_it_is_its_turn_and_gives_up_after_five_minutes() -> Result<(), BoxError> {
+    for (busy_scans, busy_tries, ends) in [(0..30, 0..0, 10), (0..0, 0..20, 10), (0..301, 0..0, 0)] {
+        let scene = Scene::new(10).await?;
+        let mut busy = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
+        (busy.busy_scans, busy.busy_tries) = (busy_scans, busy_tries);
+        let runner = Runner::begin(&busy, &scene.folder, scene.header(unwatched()).await?)?;
+        let finished = runner.run().await?;
+        assert_eq!(finished.report.done, ends, "{:?}", finished.stopped);
+        assert_eq!(finished.stopped.is_none(), ends > 0, "{:?}", finished.stopped);
+    }
     Ok(())
 }
 

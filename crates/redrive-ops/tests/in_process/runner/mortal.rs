@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError,
-    TransportErrorKind, WorkQueue,
+    EntryHandle, Holder, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves,
+    TransportError, TransportErrorKind, WorkQueue,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use tokio::sync::Notify;
@@ -44,7 +44,10 @@ pub(super) struct Mortal {
     /// In how many of them, the first ones, somebody else holds all entries.
     pub(super) hidden: u32,
     /// Which of them somebody else keeps from their turn.
-    pub(super) locked: Range<u32>,
+    pub(super) busy_scans: Range<u32>,
+    /// Which tries of a step somebody else keeps from their turn.
+    pub(super) busy_tries: Range<u32>,
+    tries: AtomicU32,
 }
 
 impl Mortal {
@@ -62,7 +65,9 @@ impl Mortal {
             work_queue,
             scans,
             hidden: 0,
-            locked: 0..0,
+            busy_scans: 0..0,
+            busy_tries: 0..0,
+            tries: AtomicU32::new(0),
         }
     }
 
@@ -81,6 +86,10 @@ impl Mortal {
     }
 }
 
+fn busy() -> TransportError {
+    TransportError::new(TransportErrorKind::Busy, "another look has the shelf")
+}
+
 #[async_trait]
 impl Shelves for Mortal {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
@@ -88,6 +97,10 @@ impl Shelves for Mortal {
             self.die::<()>().await;
         }
         self.shelves.count(shelf).await
+    }
+
+    async fn holder(&self, _shelf: Shelf) -> Result<Option<Holder>, TransportError> {
+        Ok(None)
     }
 
     async fn browse(
@@ -100,13 +113,16 @@ impl Shelves for Mortal {
         if scan < self.hidden {
             return Ok(ShelfPage::default());
         }
-        if shelf == Shelf::DeadLetter && self.locked.contains(&scan) {
-            return Err(TransportError::new(TransportErrorKind::Locked, "another look has the shelf"));
+        if shelf == Shelf::DeadLetter && self.busy_scans.contains(&scan) {
+            return Err(busy());
         }
         self.shelves.browse(shelf, after, limit).await
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
+        if self.busy_tries.contains(&self.tries.fetch_add(1, Ordering::Relaxed)) {
+            return Err(busy());
+        }
         if self.death == Death::Looking || !self.is_last() {
             return self.shelves.redrive(shelf, which).await;
         }
