@@ -3,11 +3,11 @@
 use crate::command::{APT_DOWNLOADS, patiently, run};
 use crate::{Version, chroot};
 use anyhow::{Context as _, Result, bail, ensure};
-use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::fs::{self, File, TryLockError};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// A RabbitMQ that [`Node`](crate::Node) can run.
 #[derive(Debug, Clone)]
@@ -188,32 +188,31 @@ pub(crate) fn apt_install(packages: &[&str]) -> Result<()> {
 }
 
 /// A lock between processes, held until dropped or until this process dies.
-pub(crate) struct Lock {
-    holder: Child,
-}
+pub(crate) struct Lock(#[expect(dead_code, reason = "it is the lock")] File);
 
 impl Lock {
     pub(crate) fn take(path: &Path) -> Result<Lock> {
-        // `File::lock` of the standard library is younger than the oldest compiler we support.
-        let mut holder = Command::new("flock")
-            .arg(path)
-            .args(["sh", "-c", "echo held; read -r _"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("could not run flock (package util-linux)")?;
-        let mut said = [0; 5];
-        let output = holder.stdout.as_mut().context("flock has no output")?;
-        output.read_exact(&mut said).with_context(|| format!("could not lock {}", path.display()))?;
-        Ok(Lock { holder })
+        let file = open(path)?;
+        file.lock().with_context(|| format!("could not lock {}", path.display()))?;
+        Ok(Lock(file))
+    }
+
+    /// `None`: another process, or another thread of this one, has it.
+    pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>> {
+        let file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("could not lock {}", path.display()))
+            }
+        }
     }
 }
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        drop(self.holder.stdin.take());
-        let _ended = self.holder.wait();
-    }
+fn open(path: &Path) -> Result<File> {
+    let opened = File::options().create(true).append(true).open(path);
+    opened.with_context(|| format!("could not open {}", path.display()))
 }
 
 /// Prevents packages from starting services while it lives: Debian asks `policy-rc.d`.

@@ -43,6 +43,8 @@ struct Inner {
     name: String,
     address: SocketAddr,
     management_port: u16,
+    /// False in a cluster, whose nodes wait for each other.
+    starts_alone: bool,
     engine: Mutex<Box<dyn Engine>>,
 }
 
@@ -224,6 +226,7 @@ impl Node {
     pub fn restart(&self) -> Result<()> {
         let mut engine = self.engine();
         engine.kill()?;
+        let _turn = if self.inner.starts_alone { Some(turn_to_start()?) } else { None };
         engine.start()?;
         let greeting = handshake::wait(self.address(), START, || engine.alive())
             .with_context(|| format!("RabbitMQ {} did not start: {}", self.release(), engine.output()))?;
@@ -317,6 +320,7 @@ impl Node {
                 name,
                 address: (ip, setup.port).into(),
                 management_port: setup.management_port,
+                starts_alone: setup.site.is_none(),
                 engine: Mutex::new(engine),
             }),
         }
@@ -367,6 +371,22 @@ fn configuration(config: &[&str], files: &str) -> String {
         "raft.wal_max_size_bytes = 64000000",
     ];
     common.iter().chain(config).map(|line| format!("{}\n", line.replace("{files}", files))).collect()
+}
+
+/// Waits until fewer nodes of this machine are starting than it has processors: more at once starve each other, and every test that runs
+/// meanwhile.
+fn turn_to_start() -> Result<install::Lock> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let folder = install::cache().unwrap_or_else(std::env::temp_dir);
+    fs::create_dir_all(&folder)?;
+    loop {
+        for place in 0..processors {
+            if let Some(turn) = install::Lock::try_take(&folder.join(format!("node-starts-{place}")))? {
+                return Ok(turn);
+            }
+        }
+        std::thread::sleep(STARTS_AGAIN);
+    }
 }
 
 /// Returns true if an error is about a port in use, in our, Erlang's or Docker's words.
