@@ -33,6 +33,7 @@ crate::tests!(
     what_another_client_held_is_found_by_a_later_step,
     looks_take_turns,
     a_scan_tells_who_holds_entries_from_it,
+    a_count_and_its_holder_are_of_one_moment,
     without_its_turn_nothing_is_read,
     a_shelf_with_a_low_delivery_limit_is_not_read,
     a_large_shelf_keeps_its_order,
@@ -323,6 +324,30 @@ async fn a_scan_tells_who_holds_entries_from_it(scene: Scene) {
     assert_eq!(shelves.count_with_holder(Shelf::DeadLetter).await.expect("counted"), (3, None));
     transport.close().await;
     other.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+/// A client that holds messages ends in the middle of the count: what it held is counted, or it is named.
+async fn a_count_and_its_holder_are_of_one_moment(scene: Scene) {
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    shelf_with(&transport, &scene, 10).await;
+    let shelves = transport.shelves();
+    let channel = scene.channel().await;
+    let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
+    let consuming = channel.basic_consume(scene.dead_letters().into(), "theirs".into(), options, none);
+    let _consumer = consuming.await.expect("consumes");
+    let count = async || shelves.count(Shelf::DeadLetter).await.expect("counted");
+    eventually("it holds all", async || count().await == 0).await;
+    let ends = async {
+        // The count has begun: these are answered behind its first question.
+        for _ in 0..50 {
+            count().await;
+        }
+        channel.close(200, "OK".into()).await.expect("closed");
+    };
+    let (counted, ()) = tokio::join!(shelves.count_with_holder(Shelf::DeadLetter), ends);
+    assert_eq!(counted.expect("counted"), (3, None));
+    transport.close().await;
     tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }
 
