@@ -54,7 +54,11 @@ pub(crate) enum Refusal {
     NoSession,
     /// The connection or link ended, or no answer came in time: the operation may have been carried out or not.
     Interrupted,
-    /// The broker refused the operation and named no reason, or the client library hides it.
+    /// The connection ended, or could not be made: the same as [`Refusal::Interrupted`], for all entities.
+    Disconnected,
+    /// The broker refused a link and named no reason: whatever it was for, no message is to blame.
+    LinkRefused,
+    /// The broker refused a message and named no reason, or the client library hides it.
     Unexplained,
     /// Any other reason.
     Other,
@@ -76,6 +80,10 @@ impl WireError {
 
     pub(crate) fn interrupted(text: impl Into<String>) -> Self {
         Self::new(Refusal::Interrupted, text)
+    }
+
+    pub(crate) fn disconnected(text: impl Into<String>) -> Self {
+        Self::new(Refusal::Disconnected, text)
     }
 
     /// Creates an error from the condition that the broker names, or else from the status of its answer.
@@ -117,7 +125,7 @@ impl WireError {
 
     /// Returns true if the connection or the link ended, or no answer came in time.
     pub(crate) fn is_interruption(&self) -> bool {
-        matches!(self.refusal, Refusal::Interrupted | Refusal::SomeTooLarge)
+        matches!(self.refusal, Refusal::Interrupted | Refusal::Disconnected | Refusal::SomeTooLarge)
     }
 
     /// Returns true if the lock of the message or of its session is lost.
@@ -215,7 +223,13 @@ impl WireError {
             }
             Refusal::SessionTaken => (Kind::Unreachable, "another receiver has the session: try again"),
             Refusal::Timeout => (Kind::Unreachable, "Service Bus did not do it in time: try again"),
-            Refusal::Interrupted => (Kind::Unreachable, "the connection was interrupted: try again"),
+            Refusal::Interrupted | Refusal::Disconnected => {
+                (Kind::Unreachable, "the connection was interrupted: try again")
+            }
+            Refusal::LinkRefused => (
+                Kind::Topology,
+                "check the entity: its status, the rights on it, and the limits of the namespace",
+            ),
             Refusal::Unexplained | Refusal::Other => (Kind::Other, "see the text of Service Bus"),
         };
         let error = TransportError::new(kind, format!("{tried} failed ({self}): {next}"));
@@ -324,6 +338,12 @@ mod tests {
                 "{condition} {status:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_link_that_is_refused_without_a_reason_is_no_fault_of_a_message() {
+        let error = WireError::new(Refusal::LinkRefused, "no reason").into_error("sending to `orders`");
+        assert!(error.kind() == Kind::Topology && !error.is_unclear(), "{error:?}");
     }
 
     #[test]

@@ -15,7 +15,6 @@ use tracing::{info, warn};
 use crate::connection::address::Address;
 use crate::connection::{Namespace, ReconnectingConnection};
 use crate::entity::Entity;
-use crate::error::Refusal;
 use crate::options::Options;
 use crate::outline::outline;
 use crate::preflight::preflight;
@@ -276,7 +275,7 @@ impl Transport for ServiceBus {
                     Ok(wire) => wire.settle(&held.entity, &[lock], &SettleAs::abandon()).await,
                     Err(error) => Err(error),
                 };
-                reached = !given_back.is_err_and(|error| error.refusal == Refusal::Interrupted);
+                reached = !given_back.is_err_and(|error| error.is_interruption());
             }
         }
         drop(unreceived);

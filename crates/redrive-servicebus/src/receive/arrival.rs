@@ -12,11 +12,11 @@ use super::inbox::{Source, Unreceived};
 use super::session::Session;
 use crate::convert::Incoming;
 use crate::entity::Entity;
-use crate::error::WireError;
+use crate::error::{Refusal, WireError};
 use crate::receipt::{InFlightCount, Locked, Receipt};
 use crate::settle::dead_letter::{DeadLetterText, DeadLettered, dead_letter};
 use crate::shared::Shared;
-use crate::wire::{Handle, SessionRef, Tag};
+use crate::wire::{Handle, SessionRef, Tag, Wire};
 
 /// The dead-letter reason of a message that cannot be read.
 const UNDECODABLE: &str = "UndecodableMessage";
@@ -89,14 +89,25 @@ impl ConsumedEntity {
             .failed_in_place(counts.failed_in_place)
     }
 
-    /// Signals that the entity cannot be received from for now, and prepares the next try.
-    pub(crate) async fn refused(&self, error: WireError) {
-        if let Some(wire) = self.shared.connection.last() {
-            // It may have expired, or the key may have changed.
-            wire.forget_token(&self.path).await;
+    /// Signals that the entity cannot be received from for now, and prepares the next try. `wire`: the connection on which it was
+    /// tried, if there was one.
+    pub(crate) async fn refused(&self, error: WireError, wire: Option<&Arc<dyn Wire>>) {
+        let last = self.shared.connection.last();
+        let is_outage = wire.is_none_or(|wire| error.refusal == Refusal::Disconnected || !wire.is_live());
+        let tried = format!("receiving from `{}`", self.path);
+        if !is_outage {
+            if let Some(last) = last {
+                // It may have expired, or the key may have changed.
+                last.forget_token(&self.path).await;
+            }
+            return self.shared.locks.signal_refusal(&self.path, error.into_error_without_lock(&tried));
         }
-        let error = error.into_error_without_lock(&format!("receiving from `{}`", self.path));
-        self.shared.locks.signal_refusal(&self.path, error);
+        // Another intake may be on the next connection already.
+        let is_over =
+            last.is_some_and(|last| last.is_live() && wire.is_none_or(|wire| !Arc::ptr_eq(&last, wire)));
+        if !is_over {
+            self.shared.locks.signal_outage(error.into_error_without_lock(&tried));
+        }
     }
 
     /// Dead-letters a message that cannot be read: no handler can process it, and it would be redelivered up to

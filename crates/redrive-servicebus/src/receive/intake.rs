@@ -23,6 +23,8 @@ pub(crate) struct Intake {
     consumed: ConsumedEntity,
     source: Source,
     backoff: ReconnectBackoff,
+    /// The connection of the last attempt. `None`: there was none.
+    wire: Option<Arc<dyn Wire>>,
     /// True from an attach on until the link is drained on request: a lost link loses its deliveries.
     may_be_cut: bool,
     /// False after a failure: the entity is compared with the options before the next attach.
@@ -69,7 +71,15 @@ enum LinkEnd {
 impl Intake {
     pub(crate) fn new(consumed: ConsumedEntity, source: Source) -> Self {
         let backoff = ReconnectBackoff::up_to(LONGEST_BACKOFF);
-        Self { consumed, source, backoff, may_be_cut: false, is_verified: true, retired: Vec::new() }
+        Self {
+            consumed,
+            source,
+            backoff,
+            wire: None,
+            may_be_cut: false,
+            is_verified: true,
+            retired: Vec::new(),
+        }
     }
 
     /// Receives until the transport is closed. Returns the links of deliveries that are still in flight: these can be released
@@ -100,7 +110,7 @@ impl Intake {
 
     async fn again_after(&mut self, error: WireError, limit: u32) {
         self.is_verified = false;
-        self.consumed.refused(error).await;
+        self.consumed.refused(error, self.wire.as_ref()).await;
         self.back_off(limit).await;
     }
 
@@ -115,10 +125,12 @@ impl Intake {
 
     async fn take(&mut self, limit: u32) -> Result<LinkEnd, WireError> {
         let mut wishes = self.source.wishes();
+        self.wire = None;
         let wire = tokio::select! {
             wire = self.consumed.shared.connection.connection() => wire?,
             () = wishes.other_than(limit) => return Ok(LinkEnd::Requested),
         };
+        self.wire = Some(Arc::clone(&wire));
         if !self.is_verified {
             // The entity may have been replaced by one that does not fit. A link that is refused would disturb the others.
             topology::fits(&*wire, &self.consumed.path, false).await?;

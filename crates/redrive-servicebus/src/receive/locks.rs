@@ -120,6 +120,11 @@ impl Locks {
         self.signal_connection(|reachable| reachable.refused(entity, error));
     }
 
+    /// Signals that the connection ended, or could not be made: nothing can be received.
+    pub(crate) fn signal_outage(&self, error: TransportError) {
+        self.signal_connection(|reachable| reachable.disconnected(error));
+    }
+
     fn signal_connection(&self, change: impl FnOnce(&mut Reachable)) {
         let mut reachable = self.reachable();
         change(&mut reachable);

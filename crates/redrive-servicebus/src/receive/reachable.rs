@@ -7,7 +7,11 @@ use redrive_core::{Signal, TransportError};
 
 /// Which entities can be received from.
 #[derive(Debug, Default)]
-pub(super) struct Reachable(BTreeMap<Arc<str>, Reached>);
+pub(super) struct Reachable {
+    entities: BTreeMap<Arc<str>, Reached>,
+    /// The error of the connection, until the broker says something of an entity again.
+    outage: Option<TransportError>,
+}
 
 /// What the links to one entity meet.
 #[derive(Debug, Default)]
@@ -21,14 +25,15 @@ struct Reached {
 impl Reachable {
     /// Records that a link can receive.
     pub(super) fn began(&mut self, entity: &Arc<str>) {
-        let reached = self.0.entry(Arc::clone(entity)).or_default();
+        self.outage = None;
+        let reached = self.entities.entry(Arc::clone(entity)).or_default();
         reached.links += 1;
         reached.refused = None;
     }
 
     /// Records that such a link ended.
     pub(super) fn ended(&mut self, entity: &str) {
-        if let Some(reached) = self.0.get_mut(entity) {
+        if let Some(reached) = self.entities.get_mut(entity) {
             reached.links = reached.links.saturating_sub(1);
         }
     }
@@ -36,18 +41,27 @@ impl Reachable {
     /// Records that another link was refused, or ended with an error. While other links receive, it concerns only that one: sessions
     /// have a link each.
     pub(super) fn refused(&mut self, entity: &Arc<str>, error: TransportError) {
-        let reached = self.0.entry(Arc::clone(entity)).or_default();
+        self.outage = None;
+        let reached = self.entities.entry(Arc::clone(entity)).or_default();
         if reached.links == 0 {
             reached.refused = Some(error);
         }
     }
 
+    /// Records that the connection ended or could not be made, and with it all links: that is no refusal of an entity.
+    pub(super) fn disconnected(&mut self, error: TransportError) {
+        self.outage = Some(error);
+    }
+
     /// Returns the signal to the consumer. An entity whose link ended without an error, as in a pause, can be received from.
     pub(super) fn signal(&self) -> Signal {
-        let mut refused = self.0.values().filter_map(|reached| reached.refused.as_ref());
+        if let Some(error) = &self.outage {
+            return Signal::Disconnected(error.clone());
+        }
+        let mut refused = self.entities.values().filter_map(|reached| reached.refused.as_ref());
         let Some(first) = refused.next() else { return Signal::Connected };
         let others: Vec<_> = refused.map(ToString::to_string).collect();
-        if 1 + others.len() < self.0.len() {
+        if 1 + others.len() < self.entities.len() {
             return Signal::PartlyConnected(first.clone());
         }
         let all = [vec![first.to_string()], others].concat().join("; ");
@@ -97,6 +111,26 @@ mod tests {
         assert_eq!(said(&reachable), None, "it was released, and nothing was refused since");
         reachable.refused(&entity, error("disabled"));
         assert_eq!(said(&reachable).as_deref(), Some("disabled"));
+    }
+
+    #[test]
+    fn the_end_of_the_connection_is_no_refusal_of_one_entity() {
+        let [billing, back] = ["topic/Subscriptions/billing", "back"].map(Arc::from);
+        let mut reachable = Reachable::default();
+        reachable.began(&billing);
+        reachable.began(&back);
+        for _ in 0..2 {
+            reachable.ended(&billing);
+            reachable.disconnected(error("cut"));
+            assert_eq!(said(&reachable).as_deref(), Some("cut"), "each intake says so");
+        }
+        reachable.began(&back);
+        assert_eq!(said(&reachable), None, "the other one was not refused");
+        reachable.refused(&billing, error("disabled"));
+        assert_eq!(said(&reachable).as_deref(), Some("partly: disabled"));
+        reachable.disconnected(error("cut"));
+        reachable.began(&back);
+        assert_eq!(said(&reachable).as_deref(), Some("partly: disabled"), "it may still be so");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct SessionIntake {
     /// Bounds the number of intakes that wait for a session.
     accepting: Arc<Semaphore>,
     backoff: ReconnectBackoff,
+    /// The connection of the last attempt. `None`: there was none.
+    wire: Option<Arc<dyn Wire>>,
     /// False after a failure: the entity is compared with the options before the next session.
     is_verified: bool,
 }
@@ -85,6 +87,7 @@ impl SessionIntake {
             sessions,
             accepting: Arc::clone(&accepting),
             backoff: ReconnectBackoff::up_to(LONGEST_BACKOFF),
+            wire: None,
             is_verified: true,
         };
         (0..sessions.concurrent).map(intake).collect()
@@ -103,7 +106,7 @@ impl SessionIntake {
                 Some(Err(TakeError { error, .. })) => {
                     warn!(entity = %self.consumed.path, %error, "a session was interrupted, or none accepted; trying again");
                     self.is_verified = false;
-                    self.consumed.refused(error).await;
+                    self.consumed.refused(error, self.wire.as_ref()).await;
                     true
                 }
                 None => false,
@@ -136,10 +139,12 @@ impl SessionIntake {
     }
 
     /// Accepts the next session, or returns `None` if none became free in time.
-    async fn accept_next(&self) -> Result<Option<Taken>, WireError> {
+    async fn accept_next(&mut self) -> Result<Option<Taken>, WireError> {
         let ConsumedEntity { shared, path, .. } = &self.consumed;
         let Ok(turn) = Arc::clone(&self.accepting).acquire_owned().await else { return Ok(None) };
+        self.wire = None;
         let wire = shared.connection.connection().await?;
+        self.wire = Some(Arc::clone(&wire));
         if !self.is_verified {
             topology::fits(&*wire, path, true).await?;
         }

@@ -133,7 +133,9 @@ impl Worker {
 
 /// Returns true if one message may have caused the error, and not the connection or the namespace.
 fn may_be_of_one_message(error: &WireError) -> bool {
-    !matches!(error.refusal, Refusal::Interrupted | Refusal::NoTransactions) && !error.is_about_sending()
+    let concerns_all =
+        [Refusal::Interrupted, Refusal::Disconnected, Refusal::LinkRefused, Refusal::NoTransactions];
+    !concerns_all.contains(&error.refusal) && !error.is_about_sending()
 }
 
 #[cfg(test)]
@@ -168,7 +170,9 @@ mod tests {
     #[test]
     fn what_ended_with_the_connection_is_not_tried_one_by_one() {
         assert!(!may_be_of_one_message(&WireError::interrupted("gone")));
-        assert!(!may_be_of_one_message(&WireError::new(Refusal::Disabled, "all of them")));
+        for refusal in [Refusal::Disconnected, Refusal::LinkRefused, Refusal::Disabled] {
+            assert!(!may_be_of_one_message(&WireError::new(refusal, "all of them")));
+        }
         assert!(may_be_of_one_message(&WireError::new(Refusal::LockLost, "one of them")));
         assert!(may_be_of_one_message(&WireError::new(Refusal::Other, "too large")));
     }

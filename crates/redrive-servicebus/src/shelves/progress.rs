@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_concerns_all_ends_the_work() {
-        for refusal in [Refusal::Busy, Refusal::Interrupted, Refusal::Unauthorized] {
+        for refusal in [Refusal::Busy, Refusal::Interrupted, Refusal::LinkRefused, Refusal::Unauthorized] {
             assert!(matches!(Progress::default().not_done(1, not_done(refusal, false)), NextStep::Stop(_)));
         }
     }

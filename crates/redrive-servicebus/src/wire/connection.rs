@@ -122,7 +122,7 @@ impl AmqpConnection {
 
     /// Begins a separate AMQP session.
     pub(super) async fn begin(&self) -> Result<SessionHandle<()>, WireError> {
-        let ended = || WireError::interrupted("the connection ended");
+        let ended = || WireError::disconnected("the connection ended");
         let (answer, begun) = oneshot::channel();
         self.begins.send(answer).map_err(|_| ended())?;
         match timeout(OPEN_WAIT, begun).await {
@@ -237,7 +237,7 @@ impl AmqpConnection {
         tokio::select! {
             biased;
             answered = answer => answered,
-            _ = ended.wait_for(|ended| *ended) => Err(WireError::interrupted("the connection ended before the answer came")),
+            _ = ended.wait_for(|ended| *ended) => Err(WireError::disconnected("the connection ended before the answer came")),
             () = tokio::time::sleep(REPLY_WAIT) => Err(WireError::interrupted(format!("no answer within {REPLY_WAIT:?}"))),
         }
     }
@@ -320,10 +320,10 @@ fn of_sending(received: Result<(), WireError>, target: &str) -> WireError {
     match received {
         Ok(()) => WireError::new(Refusal::NoSending, refused),
         Err(error) => match error.refusal {
-            Refusal::Forwards | Refusal::NotAllowed | Refusal::Unexplained => {
+            Refusal::Forwards | Refusal::NotAllowed | Refusal::LinkRefused => {
                 WireError::new(Refusal::NoSending, refused)
             }
-            Refusal::Interrupted => WireError::interrupted(refused),
+            Refusal::Interrupted | Refusal::Disconnected => WireError::new(error.refusal, refused),
             _ => error,
         },
     }
@@ -348,7 +348,7 @@ mod tests {
     fn why_nobody_can_receive_says_nothing_of_sending() {
         let said = |received| of_sending(received, "orders").refusal;
         assert_eq!(said(Ok(())), Refusal::NoSending);
-        for refusal in [Refusal::Forwards, Refusal::NotAllowed, Refusal::Unexplained] {
+        for refusal in [Refusal::Forwards, Refusal::NotAllowed, Refusal::LinkRefused] {
             assert_eq!(said(Err(WireError::new(refusal, "not to be received from"))), Refusal::NoSending);
         }
         for refusal in [Refusal::NotFound, Refusal::Disabled, Refusal::Unauthorized, Refusal::Interrupted] {

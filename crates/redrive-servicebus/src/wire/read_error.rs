@@ -2,7 +2,7 @@
 
 use fe2o3_amqp::link::{
     DetachError, IllegalLinkStateError, LinkStateError, ReceiverAttachError, RecvError, SendError,
-    SenderAttachError,
+    SenderAttachError, SessionStopReason,
 };
 use fe2o3_amqp::transaction::{ControllerSendError, PostError};
 use fe2o3_amqp_types::definitions::{Error, ErrorCondition};
@@ -30,6 +30,7 @@ pub(crate) fn detach(error: DetachError) -> WireError {
         DetachError::RemoteDetachedWithError(error) | DetachError::RemoteClosedWithError(error) => {
             link(&error)
         }
+        DetachError::SessionStopped(reason) => stopped(&reason),
         other => WireError::interrupted(other.to_string()),
     }
 }
@@ -39,7 +40,17 @@ pub(crate) fn state(error: LinkStateError) -> WireError {
         LinkStateError::RemoteDetachedWithError(error) | LinkStateError::RemoteClosedWithError(error) => {
             link(&error)
         }
+        LinkStateError::SessionStopped(reason) => stopped(&reason),
         other => WireError::interrupted(other.to_string()),
+    }
+}
+
+/// Converts the end of an AMQP session, which may be that of the connection.
+fn stopped(reason: &SessionStopReason) -> WireError {
+    let text = format!("the session ended: {reason:?}");
+    match reason {
+        SessionStopReason::ConnectionStopped(_) => WireError::disconnected(text),
+        _ => WireError::interrupted(text),
     }
 }
 
@@ -51,7 +62,8 @@ pub(crate) fn illegal_state(error: &IllegalLinkStateError) -> WireError {
 pub(crate) fn attach_receiver(error: ReceiverAttachError, in_session: bool) -> WireError {
     match error {
         ReceiverAttachError::RemoteClosedWithError(error) => link(&error).of_receiving(in_session),
-        ReceiverAttachError::IncomingSourceIsNone => WireError::new(Refusal::Unexplained, NO_REASON),
+        ReceiverAttachError::SessionStopped(reason) => stopped(&reason),
+        ReceiverAttachError::IncomingSourceIsNone => WireError::new(Refusal::LinkRefused, NO_REASON),
         other => WireError::interrupted(other.to_string()),
     }
 }
@@ -59,7 +71,8 @@ pub(crate) fn attach_receiver(error: ReceiverAttachError, in_session: bool) -> W
 pub(crate) fn attach_sender(error: SenderAttachError) -> WireError {
     match error {
         SenderAttachError::RemoteClosedWithError(error) => link(&error),
-        SenderAttachError::IncomingTargetIsNone => WireError::new(Refusal::Unexplained, NO_REASON),
+        SenderAttachError::SessionStopped(reason) => stopped(&reason),
+        SenderAttachError::IncomingTargetIsNone => WireError::new(Refusal::LinkRefused, NO_REASON),
         other => WireError::interrupted(other.to_string()),
     }
 }
@@ -125,5 +138,29 @@ fn condition(condition: &ErrorCondition) -> String {
     match serde_amqp::to_value(condition) {
         Ok(Value::Symbol(symbol)) => symbol.into_inner(),
         _ => format!("{condition:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fe2o3_amqp::connection::ConnectionStopReason;
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_refused_without_a_reason_is_told_from_a_refused_message() {
+        let received = attach_receiver(ReceiverAttachError::IncomingSourceIsNone, false);
+        let sent = attach_sender(SenderAttachError::IncomingTargetIsNone);
+        assert_eq!((received.refusal, sent.refusal), (Refusal::LinkRefused, Refusal::LinkRefused));
+        assert_eq!(post(PostError::IllegalDeliveryState).refusal, Refusal::Unexplained);
+    }
+
+    #[test]
+    fn the_end_of_the_connection_is_told_from_that_of_a_link_or_a_session() {
+        let of = |error: LinkStateError| recv(RecvError::LinkStateError(error)).refusal;
+        let connection = SessionStopReason::ConnectionStopped(ConnectionStopReason::RemoteClosed);
+        assert_eq!(of(LinkStateError::SessionStopped(connection)), Refusal::Disconnected);
+        assert_eq!(of(LinkStateError::SessionStopped(SessionStopReason::Ended)), Refusal::Interrupted);
+        assert_eq!(of(LinkStateError::RemoteClosed), Refusal::Interrupted);
     }
 }

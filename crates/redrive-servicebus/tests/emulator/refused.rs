@@ -339,6 +339,38 @@ async fn a_retry_queue_that_is_refused_holds_up_no_other_and_ends_nothing() -> R
     Ok(())
 }
 
+/// A connection that ends is no refusal of the entity that notices it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_is_one_interruption_of_all_its_entities() -> Result<(), BoxError> {
+    let topic = Topic::new("topic", Settings::default()).subscription("billing", Settings::default());
+    let emulator = Emulator::builder().topic(topic).queue("back", Settings::default()).start().await?;
+    let options = ServiceBus::options(Entity::subscription("topic", "billing")).retry_queue("back");
+    let (told, mut events) = mpsc::unbounded_channel();
+    let consumer = Consumer::new(options.connect(&emulator.connection_string()).await?).observer(
+        move |event: &Event<'_>| {
+            let _ = match event {
+                Event::Interrupted { partly, .. } => told.send(if *partly { "partly" } else { "cut" }),
+                Event::Recovered { .. } => told.send("recovered"),
+                _ => Ok(()),
+            };
+        },
+    );
+    let running = Running::of(consumer).await;
+    let views = [emulator.entity("topic/Subscriptions/billing")?, emulator.entity("back")?];
+    let both_wait = async || views.iter().all(|view| view.waiting() == 1);
+    eventually("it receives from both", both_wait).await;
+    for _ in 0..10 {
+        emulator.drop_connections();
+        for expected in ["cut", "recovered"] {
+            assert_eq!(timeout(TIMEOUT, events.recv()).await?, Some(expected));
+        }
+        eventually("it receives from both again", both_wait).await;
+    }
+    running.stop().await?;
+    assert_eq!(events.try_recv().ok(), None);
+    Ok(())
+}
+
 /// Each session has a link of its own: what one of them meets says nothing of the others.
 #[tokio::test]
 async fn a_session_that_is_held_shows_that_the_queue_can_be_received_from() -> Result<(), BoxError> {
