@@ -47,6 +47,9 @@ pub enum Effect {
         /// For example `amqp:link:message-size-exceeded`.
         condition: String,
     },
+    /// Done, but the client never gets credit on the link: it may send nothing. Only at [`Step::Attach`] of a link that sends to an
+    /// entity; elsewhere it has no effect.
+    WithholdCredit,
 }
 
 impl Effect {

@@ -101,6 +101,12 @@ impl ServiceBus {
 
     /// Returns a publisher to the queue, or to the subscription's topic. [`to`](Publisher::to) selects another queue or topic of
     /// the namespace. A message with a delay is scheduled.
+    ///
+    /// # Cancel safety
+    ///
+    /// If a future of it is dropped, its messages may be stored, and no other sender is harmed. By AMQP, one link that is being attached
+    /// is attached to its end, for the next message. A message of several frames whose sending has begun is sent with the next
+    /// message to the same target, and is dropped if there is none.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         let target = match &self.shared.options.entity {
@@ -111,7 +117,7 @@ impl ServiceBus {
     }
 
     /// Publishes a message to the queue, or to the subscription's topic. Shorthand for [`publisher`](Self::publisher) and
-    /// [`Publisher::publish`].
+    /// [`Publisher::publish`]. The same holds if its future is dropped.
     ///
     /// # Errors
     ///

@@ -101,7 +101,7 @@ impl Context {
                 let frames = self.out.split_off(start).freeze();
                 self.delayed.push((self.now + *by, frames));
             }
-            Some(Effect::Refuse { .. } | Effect::Detach { .. }) | None => {}
+            Some(Effect::Refuse { .. } | Effect::Detach { .. } | Effect::WithholdCredit) | None => {}
         }
     }
 

@@ -39,6 +39,11 @@ const MAX_LOCKED: usize = 1000;
 /// messages. Browsing locks nothing.
 ///
 /// A [handle](EntryHandle) is the sequence number of a message in its queue, with the time when it came there.
+///
+/// # Cancel safety
+///
+/// If a future of it is dropped, the copy of the message that is being processed may be stored; with transactions its original is
+/// then removed too. Other messages that were received stay locked until their locks expire.
 #[derive(Clone, Debug)]
 pub struct ServiceBusShelves {
     shared: Arc<Shared>,

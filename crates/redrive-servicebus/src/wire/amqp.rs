@@ -4,22 +4,19 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use fe2o3_amqp::Sendable;
 use fe2o3_amqp::transaction::{Transaction, TransactionDischarge as _};
-use fe2o3_amqp::{Sendable, Sender};
-use fe2o3_amqp_types::messaging::{Body, Outcome};
+use fe2o3_amqp_types::messaging::Outcome;
 use redrive_core::fail_point::{FailPoint, fail_point};
-use serde_amqp::Value;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::connection::{AmqpConnection, CloseMode, in_task, of_coordinator};
+use super::link::{self, Link};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
-use super::waits::{CLOSE_WAIT, OPEN_WAIT, no_answer};
-use super::{
-    Accepted, ReplaceOp, SessionRef, SettleAs, Wire, WireReceiver, management, read_error, sending, session,
-};
+use super::waits::{OPEN_WAIT, no_answer};
+use super::{Accepted, ReplaceOp, SessionRef, SettleAs, Wire, WireReceiver, management, read_error, session};
 use crate::connection::address::Address;
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
@@ -40,11 +37,8 @@ struct Amqp {
 #[async_trait]
 impl Wire for Amqp {
     async fn receiver(&self, source: &str) -> Result<Box<dyn WireReceiver>, WireError> {
-        self.connection.tokens.authorize(source).await?;
-        let name = self.connection.link_name("receiver");
-        let mut session = self.connection.session.lock().await;
-        let attached = timeout(OPEN_WAIT, AmqpReceiver::attach(&mut session, source, name)).await;
-        Ok(Box::new(attached.map_err(|_| no_answer(source))??))
+        let (connection, source) = (Arc::clone(&self.connection), source.to_owned());
+        in_task(async move { Ok(Box::new(connection.attach_receiver(&source).await?) as Box<_>) }).await
     }
 
     async fn settle(&self, entity: &str, locks: &[Uuid], how: &SettleAs) -> Result<(), WireError> {
@@ -60,13 +54,10 @@ impl Wire for Amqp {
     }
 
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
-        // In a separate task: if the caller stops waiting, a link would be left half attached or open, or a message half sent.
-        let (connection, target) = (Arc::clone(&self.connection), target.to_owned());
-        in_task(async move { connection.send_or_send_alone(&target, message).await }).await
+        self.connection.send_or_send_alone(target, message).await
     }
 
     async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError> {
-        // In a separate task: if the caller stops waiting, an unfinished transaction would keep the message locked.
         let connection = Arc::clone(&self.connection);
         in_task(async move { connection.replace_or_explain(&ops).await }).await
     }
@@ -80,7 +71,7 @@ impl Wire for Amqp {
     }
 
     async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
-        self.connection.tokens.authorize(source).await?;
+        self.connection.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let answered = session::required(amqp, source, self.connection.link_name("look"));
         timeout(OPEN_WAIT, answered).await.map_err(|_| no_answer(source))?
@@ -91,7 +82,7 @@ impl Wire for Amqp {
     }
 
     async fn accept(&self, source: &str, wait: Duration) -> Result<Accepted, WireError> {
-        self.connection.tokens.authorize(source).await?;
+        self.connection.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let accepted = session::accept(amqp, source, self.connection.link_name("session"), wait);
         timeout(wait.saturating_add(OPEN_WAIT), accepted).await.map_err(|_| no_answer(source))?
@@ -121,21 +112,21 @@ impl Wire for Amqp {
     }
 }
 
-/// A link for sending messages.
+/// The use of a link for sending.
 #[derive(Clone, Copy)]
 struct SendingLink<'a> {
-    sender: &'a Mutex<Sender>,
+    link: &'a Link,
     /// True if no other message is sent on it.
     alone: bool,
 }
 
 impl<'a> SendingLink<'a> {
-    fn shared(sender: &'a Mutex<Sender>) -> Self {
-        Self { sender, alone: false }
+    fn shared(link: &'a Link) -> Self {
+        Self { link, alone: false }
     }
 
-    fn alone(sender: &'a Mutex<Sender>) -> Self {
-        Self { sender, alone: true }
+    fn alone(link: &'a Link) -> Self {
+        Self { link, alone: true }
     }
 
     /// Returns the error of this link: a size that the broker named is that of the only message.
@@ -148,31 +139,35 @@ impl<'a> SendingLink<'a> {
 }
 
 impl AmqpConnection {
-    async fn send_or_send_alone(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
-        let sendable = Sendable::builder().message(message).build();
-        let shared = self.sender(target).await?;
-        let outcome = match self.send(SendingLink::shared(&shared), &sendable).await {
-            Err(error) => {
-                self.forget_sender(target).await;
-                if error.refusal != Refusal::SomeTooLarge {
-                    return Err(error);
-                }
-                let alone = Mutex::new(self.attach_sender(target).await?);
-                let outcome = self.send(SendingLink::alone(&alone), &sendable).await;
-                close(alone).await;
-                outcome?
-            }
-            Ok(outcome) => outcome,
-        };
-        read_error::outcome(outcome)
+    async fn attach_receiver(&self, source: &str) -> Result<AmqpReceiver, WireError> {
+        self.tokens.authorize(source).await?;
+        let name = self.link_name("receiver");
+        let mut session = self.session.lock().await;
+        let attached = timeout(OPEN_WAIT, AmqpReceiver::attach(&mut session, source, name)).await;
+        attached.map_err(|_| no_answer(source))?
     }
 
-    async fn send(
-        &self,
-        link: SendingLink<'_>,
-        message: &Sendable<Body<Value>>,
-    ) -> Result<Outcome, WireError> {
-        let handed_over = sending::send(&mut *link.sender.lock().await, message).await;
+    async fn send_or_send_alone(
+        self: &Arc<Self>,
+        target: &str,
+        message: WireMessage,
+    ) -> Result<(), WireError> {
+        let message = Arc::new(Sendable::builder().message(message).build());
+        let shared = self.sender(target).await?;
+        let mut outcome = self.send(SendingLink::shared(&shared), &message).await;
+        if outcome.as_ref().is_err_and(WireError::is_interruption) {
+            self.forget_sender(target, &shared).await;
+        }
+        if outcome.as_ref().is_err_and(|error| error.refusal == Refusal::SomeTooLarge) {
+            let alone = self.sender_alone(target).await?;
+            outcome = self.send(SendingLink::alone(&alone), &message).await;
+            alone.close().await;
+        }
+        read_error::outcome(outcome?)
+    }
+
+    async fn send(&self, link: SendingLink<'_>, message: &Arc<link::Outgoing>) -> Result<Outcome, WireError> {
+        let handed_over = link.link.send(message).await;
         fail_point(FailPoint::CopyHandedOver);
         let stored = handed_over.map_err(|error| link.read(error))?;
         let stored = self.await_reply(async { stored.await.map_err(read_error::send) }).await;
@@ -184,12 +179,12 @@ impl AmqpConnection {
         let shared = self.sender(target).await?;
         let mut replaced = self.replace(SendingLink::shared(&shared), ops).await;
         if replaced.as_ref().is_err_and(WireError::is_interruption) {
-            self.forget_sender(target).await;
+            self.forget_sender(target, &shared).await;
         }
         if ops.len() == 1 && replaced.as_ref().is_err_and(|error| error.refusal == Refusal::SomeTooLarge) {
-            let alone = Mutex::new(self.attach_sender(target).await?);
+            let alone = self.sender_alone(target).await?;
             replaced = self.replace(SendingLink::alone(&alone), ops).await;
-            close(alone).await;
+            alone.close().await;
         }
         match (replaced, ops) {
             (Err(error), [op]) if error.refusal == Refusal::Unexplained => Err(self.explain(error, op).await),
@@ -265,16 +260,10 @@ impl AmqpConnection {
         ops: &[ReplaceOp],
     ) -> Result<(), WireError> {
         let mut stored = Vec::with_capacity(ops.len());
-        {
-            let mut sender = link.sender.lock().await;
-            for op in ops {
-                let sendable = Sendable::builder().message(op.message.clone()).build();
-                stored.push(
-                    sending::post(transaction, &mut sender, &sendable)
-                        .await
-                        .map_err(|error| link.read(error))?,
-                );
-            }
+        for op in ops {
+            let sendable = Sendable::builder().message(op.message.clone()).build();
+            let posted = link.link.post(transaction, &sendable).await;
+            stored.push(posted.map_err(|error| link.read(error))?);
         }
         fail_point(FailPoint::CopyHandedOver);
         // The commit succeeds even if the settlement was refused, so the answer of the settlement is checked too.
@@ -288,13 +277,5 @@ impl AmqpConnection {
         }
         fail_point(FailPoint::CopyConfirmed);
         Ok(())
-    }
-}
-
-async fn close(sender: Mutex<Sender>) {
-    let mut sender = sender.into_inner();
-    // The client library would answer a second time to a detach of the broker: perhaps with the handle of another link by then.
-    if !sending::is_detached(&mut sender) {
-        let _ = timeout(CLOSE_WAIT, sender.close()).await;
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tracing::{debug, warn};
 
+use super::link::Link;
 use super::probe::{self, PROBE_EVERY};
 use super::requests::Requests;
 use super::stream::CountingStream;
@@ -37,7 +38,7 @@ pub(super) struct AmqpConnection {
     pub(super) session: Arc<Mutex<SessionHandle<()>>>,
     pub(super) tokens: Arc<Tokens>,
     management: ByEntity<Arc<Requests>>,
-    senders: ByEntity<Arc<Mutex<Sender>>>,
+    senders: ByEntity<Arc<Link>>,
     pub(super) controller: Mutex<Option<Arc<Controller>>>,
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
@@ -61,6 +62,13 @@ impl<T> ByEntity<T> {
             Some(attached) => Arc::clone(attached),
             None => Arc::clone(all.entry(entity.to_owned()).or_default()),
         }
+    }
+}
+
+impl<T> ByEntity<Arc<T>> {
+    /// Forgets what failed, unless another one has taken its place.
+    async fn forget(&self, entity: &str, failed: &Arc<T>) {
+        self.of(entity).lock().await.take_if(|attached| Arc::ptr_eq(attached, failed));
     }
 }
 
@@ -131,13 +139,12 @@ impl AmqpConnection {
         }
     }
 
-    /// Returns the `$management` node of an entity.
+    /// Returns the `$management` node of an entity. Cancel safe.
     pub(super) async fn management(self: &Arc<Self>, entity: &str) -> Result<Arc<Requests>, WireError> {
         let mut node = self.management.of(entity).lock_owned().await;
         if let Some(node) = node.as_ref().filter(|node| node.is_live()) {
             return Ok(Arc::clone(node));
         }
-        // In a separate task: if the caller stops waiting, a link would be left half attached.
         let (connection, entity) = (Arc::clone(self), entity.to_owned());
         in_task(async move {
             let attached = connection.attach_management(&entity).await?;
@@ -160,24 +167,33 @@ impl AmqpConnection {
         attached
     }
 
-    /// Returns the link for sending to an entity.
-    pub(super) async fn sender(&self, target: &str) -> Result<Arc<Mutex<Sender>>, WireError> {
-        let attached = self.senders.of(target);
-        let mut link = attached.lock().await;
-        // A link in use is not idle, and whoever uses it notices its end.
-        let is_detached = |sender: &Mutex<Sender>| {
-            sender.try_lock().is_ok_and(|mut sender| sending::is_detached(&mut sender))
-        };
-        if let Some(sender) = link.as_ref().filter(|sender| !is_detached(sender)) {
-            return Ok(Arc::clone(sender));
+    /// Returns the link for sending to an entity. Cancel safe.
+    pub(super) async fn sender(self: &Arc<Self>, target: &str) -> Result<Arc<Link>, WireError> {
+        let mut link = self.senders.of(target).lock_owned().await;
+        if let Some(link) = link.as_ref().filter(|link| !link.is_ended()) {
+            return Ok(Arc::clone(link));
         }
-        let sender = self.attach_sender(target).await?;
-        Ok(Arc::clone(link.insert(Arc::new(Mutex::new(sender)))))
+        let (connection, target) = (Arc::clone(self), target.to_owned());
+        in_task(async move {
+            let attached = connection.attach_sender(&target).await?;
+            Ok(Arc::clone(link.insert(Arc::new(Link::new(attached)))))
+        })
+        .await
     }
 
-    /// Attaches a link for sending to an entity. Close it: the client library ends the session if a frame arrives for a link that
-    /// was dropped.
-    pub(super) async fn attach_sender(&self, target: &str) -> Result<Sender, WireError> {
+    /// Attaches a link for one message to an entity. Close it. Cancel safe.
+    pub(super) async fn sender_alone(self: &Arc<Self>, target: &str) -> Result<Link, WireError> {
+        let (connection, target) = (Arc::clone(self), target.to_owned());
+        in_task(async move { connection.attach_sender(&target).await.map(Link::new) }).await
+    }
+
+    /// Puts a token for an entity, unless it has one. Cancel safe.
+    pub(super) async fn authorize(self: &Arc<Self>, entity: &str) -> Result<(), WireError> {
+        let (connection, entity) = (Arc::clone(self), entity.to_owned());
+        in_task(async move { connection.tokens.authorize(&entity).await }).await
+    }
+
+    async fn attach_sender(&self, target: &str) -> Result<Sender, WireError> {
         self.tokens.authorize(target).await?;
         let builder = Sender::builder()
             .name(self.link_name("sender"))
@@ -206,9 +222,9 @@ impl AmqpConnection {
         of_sending(attached.unwrap_or_else(|_| Err(no_answer(target))), target)
     }
 
-    /// Drops a failed link, so that the next send attaches a new one.
-    pub(super) async fn forget_sender(&self, target: &str) {
-        *self.senders.of(target).lock().await = None;
+    /// Forgets a link that failed: the next send attaches a new one. It ends with its last user.
+    pub(super) async fn forget_sender(&self, target: &str, failed: &Arc<Link>) {
+        self.senders.forget(target, failed).await;
     }
 
     pub(super) async fn controller(&self) -> Result<Arc<Controller>, WireError> {
@@ -257,7 +273,9 @@ impl AmqpConnection {
     }
 }
 
-/// Runs an operation to its end, even if the caller stops waiting.
+/// Runs an operation to its end, even if the caller stops waiting: the client library ends the session if the answer comes for a
+/// link whose attach was dropped, and an unfinished transaction keeps its message locked. The operation must have timeouts, and wait
+/// for nothing that many callers wait for: each caller that stops waiting would leave a task.
 pub(super) async fn in_task<T: Send + 'static>(
     operation: impl Future<Output = Result<T, WireError>> + Send + 'static,
 ) -> Result<T, WireError> {
@@ -343,6 +361,20 @@ pub(super) fn of_coordinator(error: WireError) -> WireError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn only_the_link_that_failed_is_forgotten() {
+        let links = ByEntity::new();
+        let (first, second) = (Arc::new(1), Arc::new(2));
+        let current = async || links.of("orders").lock().await.clone();
+        *links.of("orders").lock().await = Some(Arc::clone(&first));
+        links.forget("orders", &first).await;
+        assert_eq!(current().await, None);
+        *links.of("orders").lock().await = Some(Arc::clone(&second));
+        // Another message failed on the first link, and learns of it later.
+        links.forget("orders", &first).await;
+        assert_eq!(current().await, Some(second));
+    }
 
     #[test]
     fn why_nobody_can_receive_says_nothing_of_sending() {

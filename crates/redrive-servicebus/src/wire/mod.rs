@@ -2,6 +2,7 @@
 
 mod amqp;
 mod connection;
+mod link;
 mod management;
 mod probe;
 mod read_error;

@@ -17,8 +17,9 @@ use serde_amqp::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::link::Link;
+use super::read_error;
 use super::waits::REPLY_WAIT;
-use super::{read_error, sending};
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
@@ -28,7 +29,7 @@ const REPLY_CREDIT: u32 = 1000;
 /// A node that answers requests: `$cbs`, or the `$management` of an entity.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    sender: tokio::sync::Mutex<Sender>,
+    link: Link,
     pending: Arc<PendingReplies>,
     reader: JoinHandle<()>,
     reply_to: String,
@@ -89,18 +90,12 @@ impl Requests {
                 pending.end();
             }
         });
-        Ok(Self {
-            sender: tokio::sync::Mutex::new(sender),
-            pending,
-            reader,
-            reply_to,
-            next_id: AtomicU64::new(0),
-        })
+        Ok(Self { link: Link::new(sender), pending, reader, reply_to, next_id: AtomicU64::new(0) })
     }
 
     /// Returns true if requests can be sent, as far as known.
     pub(crate) fn is_live(&self) -> bool {
-        if self.sender.try_lock().is_ok_and(|mut sender| sending::is_detached(&mut sender)) {
+        if self.link.is_ended() {
             self.pending.end();
         }
         !self.pending.ended.load(Ordering::Acquire)
@@ -116,20 +111,18 @@ impl Requests {
         let id = format!("{}", self.next_id.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
         let _ended_on_drop = self.pending.enter(id.clone(), answer)?;
-        let sendable = Sendable::builder().message(self.message(id, properties, body)).build();
-        {
-            let mut sender = self.sender.lock().await;
-            let mut handing_over =
-                HandingOver { pending: &self.pending, is_whole: sending::goes_in_one_frame(&sendable) };
-            // The outcome of the request message is ignored: the reply has the result.
-            let handed_over = match transaction {
-                None => sending::send(&mut sender, &sendable).await.map(drop),
-                Some(transaction) => sending::post(transaction, &mut sender, &sendable).await.map(drop),
-            };
-            handing_over.is_whole = handed_over.is_ok();
-            // If it failed, the next request attaches a new link.
-            drop(handing_over);
-            handed_over?;
+        let message = Arc::new(Sendable::builder().message(self.message(id, properties, body)).build());
+        // The outcome of the request message is ignored: the reply has the result.
+        let handed_over = match transaction {
+            None => self.link.send(&message).await.map(drop),
+            Some(transaction) => self.link.post(transaction, &message).await.map(drop),
+        };
+        if let Err(error) = handed_over {
+            if error.is_interruption() {
+                // The next request attaches a new link.
+                self.pending.end();
+            }
+            return Err(error);
         }
         if transaction.is_some() {
             // Only the completion of an original is requested in a transaction.
@@ -216,21 +209,6 @@ struct PendingReply<'a> {
 impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
         self.pending.by_id().remove(&self.id);
-    }
-}
-
-/// A request that is being passed to the link. If it is dropped with a part of the request sent, or with an error, nothing more is
-/// sent on the link: the next message would be taken for the rest of this one.
-struct HandingOver<'a> {
-    pending: &'a PendingReplies,
-    is_whole: bool,
-}
-
-impl Drop for HandingOver<'_> {
-    fn drop(&mut self) {
-        if !self.is_whole {
-            self.pending.end();
-        }
     }
 }
 

@@ -14,7 +14,6 @@ use fe2o3_amqp::transaction::{
     Controller, PostError, Transaction, TransactionDischarge as _, TransactionPosting as _,
 };
 use fe2o3_amqp_types::messaging::{AmqpValue, Body, Data, Outcome};
-use futures::FutureExt as _;
 use serde_amqp::Value;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
@@ -30,13 +29,7 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The largest body whose message certainly fits into one frame, in bytes.
 const IN_ONE_FRAME: usize = 8 * 1024;
 
-/// Returns true if the broker has detached the link, as Azure does with links that are idle for ten minutes. Such a link must not
-/// be used: a message that is handed over to it fails.
-pub(super) fn is_detached(sender: &mut Sender) -> bool {
-    unconstrained(sender.on_detach()).now_or_never().is_some()
-}
-
-/// Passes a message to the link, and returns a future of its outcome. After an error the link must not be used again.
+/// Passes a message that goes in one frame to the link, and returns a future of its outcome. Cancel safe: it is sent or not.
 pub(super) async fn send(
     sender: &mut Sender,
     message: &Sendable<Body<Value>>,
@@ -44,13 +37,13 @@ pub(super) async fn send(
     let mut credit_wait = CreditWait::new(FIRST_RETRY_WAIT);
     loop {
         let attempt = sender.send_batchable_ref(message);
-        if let Some(sent) = credit_wait.with(attempt, || goes_in_one_frame(message)).await? {
+        if let Some(sent) = credit_wait.with(attempt, || true).await? {
             return sent.map_err(read_error::send);
         }
     }
 }
 
-/// Passes a message to the link, as [`send`] does, within a transaction.
+/// Passes a message of any size to the link, as [`send`] does, within a transaction.
 pub(super) async fn post(
     transaction: &Transaction<'_>,
     sender: &mut Sender,
@@ -103,9 +96,7 @@ impl CreditWait {
                 return Ok(Some(done));
             }
             if Instant::now() >= self.until {
-                return Err(WireError::interrupted(format!(
-                    "the broker granted no credit within {REPLY_WAIT:?}"
-                )));
+                return Err(no_credit());
             }
             self.next_wait = (self.next_wait * 2).min(MAX_RETRY_WAIT.max(self.next_wait));
             if goes_in_one_frame() {
@@ -113,6 +104,11 @@ impl CreditWait {
             }
         }
     }
+}
+
+/// Returns the error for a broker that lets nothing be sent on a link.
+pub(super) fn no_credit() -> WireError {
+    WireError::interrupted(format!("the broker granted no credit within {REPLY_WAIT:?}"))
 }
 
 /// Returns true if the message certainly fits into one frame.

@@ -82,6 +82,29 @@ async fn a_publish_that_is_cancelled_harms_no_other() -> Result<(), BoxError> {
     Ok(())
 }
 
+/// A link without credit lets nothing be sent. Whoever stops waiting leaves no task, and no message that is sent later.
+#[tokio::test]
+async fn a_publish_that_is_cancelled_without_credit_leaves_nothing() -> Result<(), BoxError> {
+    let emulator = emulator().await?;
+    let publisher = connected(&emulator).await?.publisher();
+    let view = emulator.entity(QUEUE)?;
+    emulator.inject(Fault::new(Step::Attach, Effect::WithholdCredit).on(QUEUE));
+    dropped_after(1, publisher.publish(Message::new("first"))).await;
+    eventually("its link is attached", async || view.senders() == 1).await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for number in 0..50 {
+        let size = if number % 2 == 0 { 10 } else { 200 * 1024 };
+        dropped_after(1, publisher.publish(Message::new(vec![b'x'; size]))).await;
+    }
+    assert_eq!((tasks(), view.senders()), (before, 1));
+    emulator.detach(QUEUE);
+    eventually("the link is detached", async || view.senders() == 0).await;
+    timeout(Duration::from_secs(20), publisher.publish(Message::new("").with_id("later"))).await??;
+    assert_eq!((ids(&emulator, QUEUE)?, emulator.connections()), (vec!["later".to_owned()], 1));
+    Ok(())
+}
+
 #[tokio::test]
 async fn of_many_only_that_which_the_broker_refuses_fails() -> Result<(), BoxError> {
     let emulator = emulator().await?;

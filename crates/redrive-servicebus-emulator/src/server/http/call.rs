@@ -76,7 +76,7 @@ impl Caller {
             Some(Effect::LoseReply) => pending().await,
             Some(Effect::DropConnection) => return Err(Dropped),
             Some(Effect::DelayReply(by)) => sleep(by).await,
-            Some(Effect::Refuse { .. } | Effect::Detach { .. }) | None => {}
+            Some(Effect::Refuse { .. } | Effect::Detach { .. } | Effect::WithholdCredit) | None => {}
         }
         Ok(self.finished(answer))
     }

@@ -122,7 +122,7 @@ fn receiving_link(context: &mut Context, attach: &Attach, path: &str) -> Result<
 }
 
 fn sending_link(context: &mut Context, path: String) -> Result<IncomingLink, AmqpError> {
-    check(context, &path)?;
+    let fault = check(context, &path)?;
     let (entity, max) = context
         .shared
         .with(|broker, _| {
@@ -132,16 +132,22 @@ fn sending_link(context: &mut Context, path: String) -> Result<IncomingLink, Amq
         })
         .map_err(|error| amqp_error(&error))?;
     context.shared.sender_attached(entity);
-    Ok(IncomingLink::new(Purpose::Producer { entity, path }, max))
+    let mut link = IncomingLink::new(Purpose::Producer { entity, path }, max);
+    if fault == Some(Effect::WithholdCredit) {
+        link.credit = 0;
+    }
+    Ok(link)
 }
 
-fn check(context: &mut Context, path: &str) -> Result<(), AmqpError> {
+fn check(context: &mut Context, path: &str) -> Result<Option<Effect>, AmqpError> {
     context.check_authorised(path)?;
     refusal(context, path)
 }
 
-fn refusal(context: &mut Context, path: &str) -> Result<(), AmqpError> {
-    context.fault(Step::Attach, path).as_ref().and_then(Effect::refusal).map_or(Ok(()), Err)
+/// Returns the fault that happens, unless it is a refusal.
+fn refusal(context: &mut Context, path: &str) -> Result<Option<Effect>, AmqpError> {
+    let fault = context.fault(Step::Attach, path);
+    fault.as_ref().and_then(Effect::refusal).map_or(Ok(fault), Err)
 }
 
 fn no_address(terminus: &str) -> AmqpError {

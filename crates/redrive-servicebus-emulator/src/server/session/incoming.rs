@@ -205,7 +205,9 @@ impl Session {
                 return Ok(accepted(delivery.state.as_ref()));
             }
             Some(Effect::DelayReply(by)) => by,
-            Some(Effect::Refuse { .. } | Effect::Detach { .. }) | None => std::time::Duration::ZERO,
+            Some(Effect::Refuse { .. } | Effect::Detach { .. } | Effect::WithholdCredit) | None => {
+                std::time::Duration::ZERO
+            }
         };
         let due = context.now + delay;
         let answer = answer.message(node, &request.message).to_bytes();
