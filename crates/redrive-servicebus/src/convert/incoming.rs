@@ -13,8 +13,8 @@ use super::body::WireMessage;
 use super::changes::cut;
 use super::copy_id::{CopySource, is_copy_id};
 use super::names::{
-    APP_ID, CLUSTER_ID, COPY_OF, COUNTED, DESCRIPTION, NO_TTL_MILLIS, PARKED, PARTITION_KEY, PRIORITY,
-    REASON, REMOVED, REPLY_TO_SESSION, SHELF, SHELF_OF, carried,
+    APP_ID, CLUSTER_ID, COPY_OF, COUNTED, DESCRIPTION, KEPT_DESCRIPTION, KEPT_REASON, NO_TTL_MILLIS, PARKED,
+    PARTITION_KEY, PRIORITY, REASON, REMOVED, REPLY_TO_SESSION, SHELF, SHELF_OF, carried,
 };
 use super::values::from_property;
 use super::{annotations, body};
@@ -48,7 +48,7 @@ pub(crate) struct Incoming {
     pub(crate) locked_until: Option<SystemTime>,
     /// The time when it came into its entity, by the broker's clock.
     pub(crate) enqueued_at: Option<SystemTime>,
-    /// The reason of its dead-lettering, in a dead-letter queue.
+    /// The reason of its dead-lettering, in a dead-letter queue, or on a copy of such a message that stays on a shelf.
     pub(crate) dead_letter_reason: Option<String>,
     pub(crate) dead_letter_description: Option<String>,
     /// Its mark in a dead-letter queue. Any program may have written it: see [`Incoming::is_parked`].
@@ -60,7 +60,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the reason and the description out of the headers if the message was read from a dead-letter queue. Elsewhere they are
+    /// Reads the reason and the description where the broker keeps them: takes them out of the headers if the message was read from a dead-letter queue. Elsewhere they are
     /// headers like all others: with `ForwardDeadLetteredMessagesTo` a work queue has messages that were dead-lettered before.
     pub(crate) fn read_from(mut self, path: &str) -> Self {
         if is_dead_letter_queue(path) {
@@ -70,20 +70,19 @@ impl Incoming {
         self
     }
 
-    /// Returns the message with the reason and the description as headers, for a queue where the broker does not keep them. Those of
-    /// redrive are in its own headers.
-    pub(crate) fn with_dead_letter_reason(&self) -> Message {
-        let mut message = self.message.clone();
+    /// Returns a copy of it with the reason and the description of its dead-lettering, for a queue where the broker does not keep them.
+    /// Those of redrive are in its own headers.
+    pub(crate) fn with_dead_letter_reason(&self, mut copy: Message) -> Message {
         if !self.is_dead_lettered_by_redrive() {
             for (name, text) in
-                [(REASON, &self.dead_letter_reason), (DESCRIPTION, &self.dead_letter_description)]
+                [(KEPT_REASON, &self.dead_letter_reason), (KEPT_DESCRIPTION, &self.dead_letter_description)]
             {
                 if let Some(text) = text {
-                    message.headers_mut().insert(name, text.clone());
+                    copy.headers_mut().insert(name, text.clone());
                 }
             }
         }
-        message
+        copy
     }
 
     /// Returns true if redrive parked it in its dead-letter queue. The mark counts if it names this message's number, or if
@@ -153,6 +152,8 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     found.shelf = take_text(&mut headers, SHELF);
     found.shelf_of = take_text(&mut headers, SHELF_OF);
     found.counted = take_text(&mut headers, COUNTED);
+    found.dead_letter_reason = take_text(&mut headers, KEPT_REASON);
+    found.dead_letter_description = take_text(&mut headers, KEPT_DESCRIPTION);
     let body = body::read(wire.body, &mut headers, copied);
     found.message = Message::from_parts(body, headers, properties);
     found

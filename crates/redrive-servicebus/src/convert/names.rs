@@ -4,6 +4,11 @@
 pub(crate) const REASON: &str = "DeadLetterReason";
 /// The description of the dead-lettering.
 pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
+/// On a copy that stays on a shelf outside of the dead-letter queue: the dead-letter reason of its original. [`REASON`] may be there
+/// of a former life, which says nothing of why the message is on the shelf.
+pub(super) const KEPT_REASON: &str = "x-servicebus-dead-letter-reason";
+/// The description of the dead-lettering, as [`KEPT_REASON`].
+pub(super) const KEPT_DESCRIPTION: &str = "x-servicebus-dead-letter-description";
 /// On a message in the dead-letter queue: its shelf, if that is not the dead-letter shelf.
 pub(crate) const SHELF: &str = "x-servicebus-shelf";
 /// The sequence number of the message that the shelf mark was written on. A publisher cannot know it in advance.

@@ -1,9 +1,9 @@
 //! The view of a message on a shelf.
 
-use redrive_core::{Shelved, Value};
+use redrive_core::Shelved;
 
 use super::place::{Marks, Place};
-use crate::convert::{DESCRIPTION, Incoming, REASON, SetAside};
+use crate::convert::{Incoming, SetAside};
 
 /// A message on a shelf, as operators see it.
 pub(super) struct SeenEntry {
@@ -21,12 +21,8 @@ impl SeenEntry {
             // The enqueue time of a dead-lettered message is the time when it came into its original queue.
             Marks::Unverified => shelved.history.last_failed_at.filter(|_| by_redrive),
         };
-        // Outside of a dead-letter queue they are headers.
-        let header = |name| incoming.message.headers().get(name).and_then(Value::as_str).map(str::to_owned);
-        let reason = incoming.dead_letter_reason.clone().or_else(|| header(REASON));
-        let description = incoming.dead_letter_description.clone().or_else(|| header(DESCRIPTION));
-        shelved.broker_reason = reason.filter(|_| !by_redrive);
-        shelved.broker_description = description.filter(|_| !by_redrive);
+        shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);
+        shelved.broker_description = incoming.dead_letter_description.clone().filter(|_| !by_redrive);
         Self { sequence_number: incoming.sequence_number, set_aside: incoming.set_aside, shelved }
     }
 }

@@ -326,6 +326,7 @@ impl ServiceBusShelves {
                 EntryError { refusal, copy_in, error: error.into_error(&format!("{what} `{path}`")) }
             })
         };
+        let kept = |copy| incoming.with_dead_letter_reason(copy);
         match work {
             _ if is_sent => settle(SettleKind::Complete, Vec::new()).await,
             Work::Discard => {
@@ -337,9 +338,9 @@ impl ServiceBusShelves {
             Work::Park => {
                 let options = &self.shared.options;
                 match (&options.parking_queue, options.dead_letter_target()) {
-                    (Some(queue), _) => send_on(queue, incoming.with_dead_letter_reason()).await,
+                    (Some(queue), _) => send_on(queue, kept(incoming.message.clone())).await,
                     (None, Some(queue)) => {
-                        send_on(queue, marked(incoming.with_dead_letter_reason(), Shelf::Parking)).await
+                        send_on(queue, marked(kept(incoming.message.clone()), Shelf::Parking)).await
                     }
                     // A message in a dead-letter queue cannot be dead-lettered again, but it can be marked.
                     (None, None) => {
@@ -356,7 +357,7 @@ impl ServiceBusShelves {
                 send_on(target, redriven(&edited(&incoming.message, message.clone()))).await
             }
             Work::Replace(message) => {
-                let copy = edited(&incoming.message, message.clone());
+                let copy = kept(edited(&incoming.message, message.clone()));
                 match self.shelf_target(*shelf) {
                     Some((queue, Marks::Trusted)) => send_on(queue, marked(copy, *shelf)).await,
                     Some((queue, _)) => send_on(queue, copy).await,
