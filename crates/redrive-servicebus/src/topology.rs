@@ -20,6 +20,8 @@ pub(crate) async fn verify_entity(shared: &Shared, path: &str) -> Result<(), Tra
     let verified = async {
         let wire = shared.connection.connection().await?;
         if shared.options.protocol() == Protocol::Amqp {
+            // What is known may be long past.
+            wire.forget(path).await;
             return fits(&*wire, path, shared.options.sessions.is_some()).await;
         }
         wire.receiver(path).await?.close().await;

@@ -97,8 +97,8 @@ impl ConsumedEntity {
         let tried = format!("receiving from `{}`", self.path);
         if !is_outage {
             if let Some(last) = last {
-                // It may have expired, or the key may have changed.
-                last.forget_token(&self.path).await;
+                // The token may have expired, the key may have changed, or the entity may be another one.
+                last.forget(&self.path).await;
             }
             return self.shared.locks.signal_refusal(&self.path, error.into_error_without_lock(&tried));
         }

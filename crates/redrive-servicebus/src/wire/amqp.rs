@@ -71,13 +71,20 @@ impl Wire for Amqp {
     }
 
     async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
+        let known = self.connection.require_sessions().get(source).copied();
+        if let Some(known) = known {
+            return Ok(known);
+        }
         self.connection.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let answered = session::required(amqp, source, self.connection.link_name("look"));
-        timeout(OPEN_WAIT, answered).await.map_err(|_| no_answer(source))?
+        let required = timeout(OPEN_WAIT, answered).await.map_err(|_| no_answer(source))??;
+        self.connection.require_sessions().insert(source.to_owned(), required);
+        Ok(required)
     }
 
-    async fn forget_token(&self, entity: &str) {
+    async fn forget(&self, entity: &str) {
+        self.connection.require_sessions().remove(entity);
         self.connection.tokens.forget(entity).await;
     }
 

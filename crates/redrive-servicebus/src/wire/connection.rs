@@ -39,6 +39,8 @@ pub(super) struct AmqpConnection {
     pub(super) tokens: Arc<Tokens>,
     management: ByEntity<Arc<Requests>>,
     senders: ByEntity<Arc<Link>>,
+    /// The entities of which it is known if they require sessions.
+    require_sessions: sync::Mutex<HashMap<String, bool>>,
     pub(super) controller: Mutex<Option<Arc<Controller>>>,
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
@@ -120,6 +122,7 @@ impl AmqpConnection {
             session,
             management: ByEntity::new(),
             senders: ByEntity::new(),
+            require_sessions: sync::Mutex::default(),
             controller: Mutex::default(),
             links: AtomicU64::new(0),
             ended: watched,
@@ -225,6 +228,10 @@ impl AmqpConnection {
     /// Forgets a link that failed: the next send attaches a new one. It ends with its last user.
     pub(super) async fn forget_sender(&self, target: &str, failed: &Arc<Link>) {
         self.senders.forget(target, failed).await;
+    }
+
+    pub(super) fn require_sessions(&self) -> sync::MutexGuard<'_, HashMap<String, bool>> {
+        self.require_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn controller(&self) -> Result<Arc<Controller>, WireError> {

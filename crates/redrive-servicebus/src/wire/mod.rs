@@ -63,14 +63,16 @@ pub(crate) trait Wire: Debug + Send + Sync {
     /// Returns up to `count` messages from this sequence number on, in any state, without locking them.
     async fn peek(&self, entity: &str, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError>;
 
-    /// Returns true if the entity requires sessions, as far as its refusal of a link shows.
+    /// Returns true if the entity requires sessions, as far as its refusal of a link shows. The answer is remembered until
+    /// [`Wire::forget`].
     async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
         let _ = source;
         Ok(false)
     }
 
-    /// Forgets the authorization for an entity that was refused: the next operation gets a fresh one.
-    async fn forget_token(&self, entity: &str) {
+    /// Forgets the authorization for an entity, and what is known of it: the next operation gets a fresh one. It was refused, or may
+    /// have been replaced.
+    async fn forget(&self, entity: &str) {
         let _ = entity;
     }
 

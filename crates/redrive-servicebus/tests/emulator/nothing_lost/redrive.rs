@@ -229,6 +229,23 @@ async fn a_parking_queue_that_forwards_its_messages_is_not_an_empty_shelf() -> R
     Ok(())
 }
 
+#[tokio::test]
+async fn an_empty_shelf_that_is_read_again_costs_no_link() -> Result<(), BoxError> {
+    let builder = Emulator::builder().queue(QUEUE, Settings::default()).queue("parked", Settings::default());
+    let emulator = builder.start().await?;
+    let transport =
+        ServiceBus::options(QUEUE).parking_queue("parked").connect(&emulator.connection_string()).await?;
+    let shelves = transport.shelves();
+    assert_eq!(shelves.count(Shelf::Parking).await?, 0);
+    // Meets the next link.
+    emulator.inject(Fault::new(Step::Attach, Effect::unauthorized()).on("parked"));
+    assert_eq!(shelves.count(Shelf::Parking).await?, 0);
+    assert!(shelves.browse(Shelf::Parking, None, 10).await?.entries.is_empty());
+    let published = transport.publisher().to("parked").publish(Message::new("")).await;
+    assert!(published.is_err_and(|error| error.kind() == TransportErrorKind::Unauthorized));
+    Ok(())
+}
+
 /// Nobody can send to a dead-letter queue. An edited message is sent back at once; only a separate queue can be written to.
 #[tokio::test]
 async fn an_edited_message_rests_only_where_one_can_send() -> Result<(), BoxError> {
