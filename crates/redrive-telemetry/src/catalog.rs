@@ -60,7 +60,7 @@ const REASONS: &[&str] = &[
     "NoRoute",
 ];
 
-static CATALOG: [Metric; 18] = [
+static CATALOG: [Metric; 19] = [
     counter(
         "messages_received_total",
         QUEUE,
@@ -123,9 +123,10 @@ static CATALOG: [Metric; 18] = [
     gauge("consumers_running", "Consumers that have started and have not ended."),
     gauge("in_flight", "Deliveries that are handled or settled now."),
     gauge("intake_paused", "Consumers that take no messages: paused, or unable to store copies."),
+    gauge("intake_interrupted", "Consumers that cannot receive: the transport tries again until it can."),
     gauge(
-        "intake_interrupted",
-        "Consumers that cannot receive, or not from one of their queues: the transport tries again until it can.",
+        "intake_partly_interrupted",
+        "Consumers that cannot receive from one of their queues, and receive from the others.",
     ),
     gauge(
         "intake_not_ready",
@@ -174,6 +175,7 @@ pub(crate) enum Id {
     InFlight,
     IntakePaused,
     IntakeInterrupted,
+    IntakePartlyInterrupted,
     IntakeNotReady,
     IsolationActive,
 }
@@ -207,6 +209,7 @@ mod tests {
             (Id::Attempts, "attempts_per_message"),
             (Id::Running, "consumers_running"),
             (Id::InFlight, "in_flight"),
+            (Id::IntakePartlyInterrupted, "intake_partly_interrupted"),
             (Id::IsolationActive, "isolation_active"),
         ] {
             assert_eq!(id.metric().name, name);

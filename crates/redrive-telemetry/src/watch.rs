@@ -34,6 +34,7 @@ struct Watched<I> {
     paused: AtomicBool,
     blocked: AtomicBool,
     interrupted: AtomicBool,
+    partly_interrupted: AtomicBool,
     not_ready: AtomicBool,
     isolated: AtomicBool,
 }
@@ -66,6 +67,7 @@ impl<I: Instruments> Watched<I> {
             paused: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
+            partly_interrupted: AtomicBool::new(false),
             not_ready: AtomicBool::new(false),
             isolated: AtomicBool::new(false),
         }
@@ -104,8 +106,8 @@ impl<I: Instruments> Watched<I> {
             Event::IntakeResumed { .. } => self.pause(&self.blocked, &self.paused, false),
             Event::Paused { .. } => self.pause(&self.paused, &self.blocked, true),
             Event::Resumed { .. } => self.pause(&self.paused, &self.blocked, false),
-            Event::Interrupted { .. } => self.switch(Id::IntakeInterrupted, &self.interrupted, true),
-            Event::Recovered { .. } => self.switch(Id::IntakeInterrupted, &self.interrupted, false),
+            Event::Interrupted { partly, .. } => self.interrupt(!partly, partly),
+            Event::Recovered { .. } => self.interrupt(false, false),
             Event::NotReady { .. } => self.switch(Id::IntakeNotReady, &self.not_ready, true),
             Event::Ready { .. } => self.switch(Id::IntakeNotReady, &self.not_ready, false),
             Event::Stopped { .. } => self.stopped(),
@@ -141,6 +143,12 @@ impl<I: Instruments> Watched<I> {
         }
     }
 
+    /// Sets whether nothing can be received, and whether one of several queues cannot be received from.
+    fn interrupt(&self, wholly: bool, partly: bool) {
+        self.switch(Id::IntakeInterrupted, &self.interrupted, wholly);
+        self.switch(Id::IntakePartlyInterrupted, &self.partly_interrupted, partly);
+    }
+
     fn switch(&self, id: Id, state: &AtomicBool, on: bool) {
         let by = i64::from(on) - i64::from(state.swap(on, Relaxed));
         if by != 0 {
@@ -154,7 +162,7 @@ impl<I: Instruments> Watched<I> {
         self.instruments.shift(Id::InFlight, -self.in_flight.swap(0, Relaxed));
         self.pause(&self.blocked, &self.paused, false);
         self.pause(&self.paused, &self.blocked, false);
-        self.switch(Id::IntakeInterrupted, &self.interrupted, false);
+        self.interrupt(false, false);
         self.switch(Id::IntakeNotReady, &self.not_ready, false);
         self.switch(Id::IsolationActive, &self.isolated, false);
     }
@@ -177,40 +185,63 @@ fn class(reason: &Reason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
-    use redrive_core::{Delivery, Message};
+    use redrive_core::{Delivery, Message, TransportError, TransportErrorKind};
 
     use super::*;
 
-    /// The sum of all changes of the gauge `in_flight`.
+    /// The sums of all changes of the gauges.
     #[derive(Default)]
-    struct InFlight(Mutex<i64>);
+    struct Gauges(Mutex<Vec<(Id, i64)>>);
 
-    impl Instruments for &InFlight {
+    impl Gauges {
+        fn value(&self, of: Id) -> i64 {
+            self.0.lock().unwrap().iter().filter(|(id, _)| *id == of).map(|(_, by)| by).sum()
+        }
+    }
+
+    impl Instruments for &Gauges {
         fn count(&self, _: Id, _: &str) {}
         fn record(&self, _: Id, _: f64) {}
         fn shift(&self, id: Id, by: i64) {
-            if id == Id::InFlight {
-                *self.0.lock().unwrap() += by;
-            }
+            self.0.lock().unwrap().push((id, by));
         }
     }
 
     /// If a handler blocks its thread, the end of its delivery is not reported.
     #[test]
     fn a_delivery_whose_end_is_not_reported_is_in_flight_until_its_consumer_has_ended() {
-        let in_flight = InFlight::default();
+        let gauges = Gauges::default();
         let watch = Watch::default();
-        let tell = |event: Event<'_>| watch.observe(&event, |_, _| &in_flight);
+        let tell = |event: Event<'_>| watch.observe(&event, |_, _| &gauges);
         let delivery = Delivery::new(Message::new(""), "orders", SystemTime::UNIX_EPOCH);
         tell(Event::Started { queue: "orders", system: "test" });
         tell(Event::Received { delivery: &delivery });
-        assert_eq!(*in_flight.0.lock().unwrap(), 1);
+        assert_eq!(gauges.value(Id::InFlight), 1);
         tell(Event::Stopped { queue: "orders", error: None });
-        assert_eq!(*in_flight.0.lock().unwrap(), 0);
+        assert_eq!(gauges.value(Id::InFlight), 0);
         // Its thread comes back.
         tell(Event::Lost { delivery: &delivery, handled: true });
-        assert_eq!(*in_flight.0.lock().unwrap(), 0);
+        assert_eq!(gauges.value(Id::InFlight), 0);
+    }
+
+    #[test]
+    fn one_queue_of_several_that_is_refused_is_told_from_a_consumer_that_cannot_receive() {
+        let gauges = Gauges::default();
+        let watch = Watch::default();
+        let tell = |event: Event<'_>| {
+            watch.observe(&event, |_, _| &gauges);
+            (gauges.value(Id::IntakeInterrupted), gauges.value(Id::IntakePartlyInterrupted))
+        };
+        let error = TransportError::new(TransportErrorKind::Topology, "disabled");
+        let interrupted = |partly| Event::Interrupted { queue: "orders", error: &error, partly };
+        tell(Event::Started { queue: "orders", system: "test" });
+        assert_eq!(tell(interrupted(true)), (0, 1));
+        assert_eq!(tell(interrupted(false)), (1, 0));
+        assert_eq!(tell(interrupted(true)), (0, 1));
+        assert_eq!(tell(Event::Recovered { queue: "orders", after: Duration::ZERO }), (0, 0));
+        tell(interrupted(true));
+        assert_eq!(tell(Event::Stopped { queue: "orders", error: None }), (0, 0));
     }
 }
