@@ -30,6 +30,20 @@ fn is_the_end(error: TransportErrorKind, has_received: bool) -> bool {
     }
 }
 
+/// Returns the log line of a refusal. `is_new`: it was not refused before, or not in this part.
+fn log_line(partly: bool, is_new: bool) -> &'static str {
+    match (partly, is_new) {
+        (false, true) => "cannot receive: tries again until it can",
+        (false, false) => "still cannot receive, for another reason: tries again until it can",
+        (true, true) => {
+            "cannot receive from one of its queues: tries again until it can, and receives from the others"
+        }
+        (true, false) => {
+            "still cannot receive from one of its queues, for another reason: tries again until it can, and receives from the others"
+        }
+    }
+}
+
 /// Reports to the health, the log and the observers whether the transport can receive, and knows when the consumer must end.
 pub(crate) struct Reception {
     queue: String,
@@ -116,16 +130,14 @@ impl Reception {
         });
         let queue = &*self.queue;
         let change = if partly { Change::PartlyInterrupted } else { Change::Interrupted };
-        if note(&self.health, &change(error.to_string())) {
-            if partly {
-                tracing::error!(queue, %error, "cannot receive from one of its queues: tries again until it can, and receives from the others");
-            } else {
-                tracing::error!(queue, %error, gives_up_after = self.give_up_after.map(tracing::field::debug), "cannot receive: tries again until it can");
-            }
+        let is_new = note(&self.health, &change(error.to_string()));
+        if is_new || is_another {
+            let gives_up_after = self.give_up_after.filter(|_| !partly).map(tracing::field::debug);
+            tracing::error!(queue, %error, gives_up_after, "{}", log_line(partly, is_new));
+        }
+        if is_new {
             *self.span() = Some(telemetry::interruption_span(queue, error));
             self.observers.tell(&Event::Interrupted { queue, error, partly });
-        } else if is_another {
-            tracing::error!(queue, %error, "still cannot receive, for another reason: tries again until it can");
         }
     }
 
@@ -300,6 +312,15 @@ mod tests {
             assert!(!is_the_end(kind, false) && !is_the_end(kind, true), "{kind:?}");
         }
         assert!(is_the_end(Closed, true));
+    }
+
+    #[test]
+    fn of_a_consumer_that_receives_in_part_nothing_more_is_said() {
+        for is_new in [false, true] {
+            assert!(log_line(true, is_new).contains("receives from the others"));
+            assert!(!log_line(false, is_new).contains("queues"));
+            assert_eq!(log_line(true, is_new).contains("another reason"), !is_new);
+        }
     }
 
     #[tokio::test(start_paused = true)]
