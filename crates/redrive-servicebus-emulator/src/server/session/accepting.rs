@@ -91,7 +91,7 @@ impl Session {
         self.serve(context, handle);
     }
 
-    fn refuse(&mut self, context: &mut Context, handle: u32, error: AmqpError) {
+    pub(super) fn refuse(&mut self, context: &mut Context, handle: u32, error: AmqpError) {
         if let Some(Link::Accepting(accepting)) = self.links.remove(&handle) {
             accepting.close(context, LinkKey { channel: self.channel, handle });
             self.refuse_attach(context, &accepting.attach, error);

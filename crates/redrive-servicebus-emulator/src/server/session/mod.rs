@@ -163,9 +163,12 @@ impl Session {
         }
     }
 
-    /// Detaches the link; the client's own detach then finds no link, and gets no response.
+    /// Detaches the link; the client's own detach then finds no link, and gets no response. A link that waits for a session is refused:
+    /// clients ignore the detach of a link that is not attached, and would wait.
     fn detach(&mut self, context: &mut Context, handle: u32, error: AmqpError) {
-        if self.remove_link(context, handle).is_some() {
+        if let Some(Link::Accepting(_)) = self.links.get(&handle) {
+            self.refuse(context, handle, error);
+        } else if self.remove_link(context, handle).is_some() {
             let detach = Detach { handle, closed: true, error: Some(error) };
             context.send(self.channel, &Performative::Detach(detach));
         }

@@ -26,6 +26,17 @@ fn an_unknown_entity_is_attached_to_nothing_and_then_detached() {
     assert!(matches!(&said[0].0, Performative::Attach(attach) if attach.target.is_null()));
 }
 
+/// Clients ignore the detach of a link that is not attached yet.
+#[test]
+fn a_link_that_waits_for_a_session_is_refused_and_not_only_detached() {
+    let mut client = Client::connect(&shared());
+    assert!(client.attach_session(0, "sessions", Value::Null).is_empty(), "there is no session");
+    client.mailbox.post(|mail| mail.detach.push(Detaching::forced("sessions")));
+    let said = client.hear();
+    assert!(matches!(&said[0].0, Performative::Attach(attach) if attach.source.is_null()), "{said:?}");
+    assert_eq!(detach_error(&said).unwrap().condition, "amqp:link:detach-forced");
+}
+
 #[test]
 fn a_link_that_waits_gets_a_message_once_there_is_one() {
     let shared = shared();
