@@ -286,3 +286,27 @@ impl AmqpConnection {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redrive_servicebus_emulator::{Emulator, Settings};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_an_entity_requires_is_remembered_until_it_is_forgotten() {
+        let emulator =
+            Emulator::builder().queue("orders", Settings::default()).start().await.expect("started");
+        let address = Address::parse(&emulator.connection_string()).expect("an address");
+        let wire = open(Arc::new(address)).await.expect("connected");
+        let required = async || wire.requires_sessions("orders").await.expect("it is there");
+        assert!(!required().await);
+        emulator.delete_queue("orders").expect("it was there");
+        let mut settings = Settings::default();
+        settings.requires_session = true;
+        emulator.create_queue("orders", settings).expect("it fits");
+        assert!(!required().await, "nobody has met another one yet");
+        wire.forget("orders").await;
+        assert!(required().await);
+    }
+}
