@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
+use crate::afresh::begin_afresh;
 use crate::extensions::Extensions;
 use crate::failure::Reason;
 use crate::header_names;
@@ -12,7 +13,6 @@ use crate::history::FailureHistory;
 use crate::message::Message;
 use crate::origin::Origin;
 use crate::publisher::Publisher;
-use crate::settlement::begin_afresh;
 use crate::times::plausible;
 use crate::trace::TraceParent;
 

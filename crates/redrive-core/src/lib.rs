@@ -4,12 +4,14 @@
 //! The path of one message through the code:
 //! [architecture](https://github.com/redrive-rs/redrive/blob/main/docs/architecture.md).
 
+mod afresh;
 mod classify;
 mod codec;
 mod consumer;
 mod delivery;
 mod disposition;
 mod extensions;
+mod facts;
 #[doc(hidden)]
 pub mod fail_point;
 mod failure;
@@ -25,9 +27,11 @@ mod operate;
 #[cfg(feature = "config")]
 mod options;
 mod origin;
+mod panic;
 mod publisher;
 mod readiness;
 mod redact;
+mod rejected;
 mod retry;
 mod retry_plan;
 mod service;
@@ -38,6 +42,7 @@ mod text;
 mod times;
 mod trace;
 mod transport;
+mod transport_error;
 
 pub use bytes::Bytes;
 pub use classify::{
@@ -56,13 +61,14 @@ pub use consumer::{
 pub use delivery::Delivery;
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
 pub use extensions::Extensions;
+pub use facts::{Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter};
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 #[cfg(feature = "json")]
 pub use handler::Json;
 pub use handler::{
     Attempt, Batch, BatchHandler, BatchIter, BatchOutcome, Body, DuplicateRoute, Extension, FromDelivery,
-    FromRef, Handler, Header, InBatches, IntoBatchOutcome, IntoOutcome, OptionalFromDelivery, Panicked,
-    PerConsumer, Rejected, Router, RouterBuilder, State, TypedHeader, UnknownKey, WithStage,
+    FromRef, Handler, Header, InBatches, IntoBatchOutcome, IntoOutcome, OptionalFromDelivery, PerConsumer,
+    Router, RouterBuilder, State, TypedHeader, UnknownKey, WithStage,
 };
 pub use headers::{Headers, Timestamp, Value};
 pub use history::{Count, FailureHistory, PastFailure};
@@ -83,9 +89,11 @@ pub use operate::{
 #[cfg(feature = "config")]
 pub use options::{ConnectionString, ConsumerOptions, OptionsError, ShelfQueues};
 pub use origin::Origin;
+pub use panic::Panicked;
 pub use publisher::{Outgoing, Publish, Publisher};
 pub use readiness::{NamedLayer, NamedService};
 pub use redact::redact;
+pub use rejected::Rejected;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
 pub use retry_plan::{Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Setting, Span, Step};
 pub use service::{StageFuture, StageLayer, StageService};
@@ -96,7 +104,7 @@ pub use text::plural;
 pub use times::{parse_rfc3339, plausible, rfc3339};
 pub use trace::TraceParent;
 pub use transport::{
-    Counting, Delays, Facts, Finding, HeaderLimit, Limits, NativeDeadLetter, NoReceiver, OpenError, Outline,
-    ReceiptOf, Received, Receiver, Rest, SettleError, Severity, Signal, Signals, Transport, TransportError,
-    TransportErrorKind, Unconnected,
+    Finding, NoReceiver, Outline, ReceiptOf, Received, Receiver, Rest, Severity, Signal, Signals, Transport,
+    Unconnected,
 };
+pub use transport_error::{OpenError, SettleError, TransportError, TransportErrorKind};

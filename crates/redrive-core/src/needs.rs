@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::facts::Facts;
 use crate::text::plural;
-use crate::transport::{Facts, OpenError};
+use crate::transport_error::OpenError;
 
 /// What a consumer's layers need from the transport. The consumer collects it from the layers; the transport prepares it at the
 /// start (for example one delay queue per wait).

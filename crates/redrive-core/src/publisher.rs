@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use crate::message::Message;
-use crate::transport::{TransportError, TransportErrorKind};
+use crate::transport_error::{TransportError, TransportErrorKind};
 
 #[cfg(test)]
 mod tests;

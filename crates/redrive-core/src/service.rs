@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition, Outcome};
-use crate::handler::panic;
+use crate::panic;
 use crate::readiness::WaitsFor;
 use crate::stage::Stage;
 

@@ -21,13 +21,14 @@ use super::suspects::Rule;
 use super::{Event, Settings};
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
+use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::handler::panic;
+use crate::panic;
 use crate::publisher::Publisher;
 use crate::service::ErasedService;
 use crate::settlement::Planning;
 use crate::trace::TraceParent;
-use crate::transport::{Facts, Transport};
+use crate::transport::Transport;
 
 /// State that all deliveries of one consumer share.
 pub(crate) struct Context<T: Transport> {

@@ -20,7 +20,8 @@ use super::suspects::Step;
 use super::workers::Workers;
 use super::{ConsumerError, Event};
 use crate::service::ErasedService;
-use crate::transport::{ReceiptOf, Received, Receiver, Transport, TransportError};
+use crate::transport::{ReceiptOf, Received, Receiver, Transport};
+use crate::transport_error::TransportError;
 
 /// Maximum number of available deliveries that the loop takes before it checks its other events.
 const MAX_BATCH: usize = 64;

@@ -15,7 +15,8 @@ use super::in_flight_log::InFlightLog;
 use super::settled_cache::COMES_AGAIN_WITHIN;
 use super::suspects::{Rule, Step, Suspicion, Watch};
 use crate::delivery::Delivery;
-use crate::transport::{Received, Receiver, Transport, TransportError, TransportErrorKind};
+use crate::transport::{Received, Receiver, Transport};
+use crate::transport_error::{TransportError, TransportErrorKind};
 
 /// How long after the start, or after the last suspect, a doubtful delivery is handled alone. Long enough for most killers to
 /// kill. A consumer that starts among messages given back in order is slowed down for no longer than this.

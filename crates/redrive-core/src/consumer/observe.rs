@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use super::ConsumerError;
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
-use crate::handler::panic;
-use crate::transport::TransportError;
+use crate::panic;
+use crate::transport_error::TransportError;
 
 /// Receives every event of a consumer, when and where it happens: `observe` runs on the consumer's tasks, so it must be quick and
 /// must not block. A panic in it is logged and has no other effect. Any `Fn(&Event<'_>)` is an observer.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::Settings;
+use crate::facts::Facts;
 use crate::needs::Needs;
-use crate::transport::{Facts, Finding};
+use crate::transport::Finding;
 
 /// The needs of one consumer, and what its doubts depend on.
 pub(super) struct Preflight {

@@ -16,7 +16,8 @@ use super::health::{Change, HealthState, note};
 use super::observe::Observers;
 use super::signal_state::Connection;
 use super::{ConsumerError, Event, backoff, telemetry};
-use crate::transport::{Received, Receiver, TransportError, TransportErrorKind};
+use crate::transport::{Received, Receiver};
+use crate::transport_error::{TransportError, TransportErrorKind};
 
 /// Returns true if a refusal ends the consumer. Before the transport could receive for the first time, one that waiting does not
 /// cure is a mistake in the set-up. Later it may be over in a minute: an entity that is disabled, moved or created again. Only a

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::guarded_count::GuardedCount;
 use crate::disposition::Shelf;
 use crate::settlement::Settlement;
-use crate::transport::{TransportError, TransportErrorKind};
+use crate::transport_error::{TransportError, TransportErrorKind};
 
 /// How often in turn a copy is refused, while others are stored at the same place, before its message is the reason.
 const REFUSED_ALONE: u32 = 10;

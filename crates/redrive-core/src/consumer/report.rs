@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disposition::Disposition;
 use crate::text::with_causes;
-use crate::transport::TransportError;
+use crate::transport_error::TransportError;
 
 /// Counts how the deliveries of a consumer ended, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl fmt::Debug for ConsumerError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::TransportErrorKind;
+    use crate::transport_error::TransportErrorKind;
 
     #[test]
     fn what_a_main_shows_is_told_once() {

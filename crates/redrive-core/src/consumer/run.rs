@@ -24,8 +24,10 @@ use super::signal_state::SignalState;
 use super::suspects::Rule;
 use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings, telemetry};
+use crate::facts::Facts;
 use crate::service::ErasedService;
-use crate::transport::{Facts, OpenError, ReceiptOf, Receiver, Transport};
+use crate::transport::{ReceiptOf, Receiver, Transport};
+use crate::transport_error::OpenError;
 
 /// Time that dropped handlers get to stop. A handler stops at its next await; one that blocks its thread may never stop.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -17,7 +17,8 @@ use super::{Event, backoff, telemetry};
 use crate::delivery::Delivery;
 use crate::message::Message;
 use crate::settlement::Settlement;
-use crate::transport::{ReceiptOf, Receiver, SettleError, Transport, TransportErrorKind};
+use crate::transport::{ReceiptOf, Receiver, Transport};
+use crate::transport_error::{SettleError, TransportErrorKind};
 
 /// Result of carrying out a settlement.
 #[derive(Debug)]

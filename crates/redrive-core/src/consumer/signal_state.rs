@@ -6,7 +6,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::delivery::Delivery;
-use crate::transport::{Facts, Signal, Signals, TransportError};
+use crate::facts::Facts;
+use crate::transport::{Signal, Signals};
+use crate::transport_error::TransportError;
 
 /// Maximum number of lost, never received deliveries that are kept, or twice the number of one interruption if that is more:
 /// while nothing is received, one interruption may follow another.

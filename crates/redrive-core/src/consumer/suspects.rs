@@ -5,8 +5,8 @@
 //! nothing else in flight: an innocent message comes to an end, and the killer dies alone until it was handed out too often.
 
 use crate::delivery::Delivery;
+use crate::facts::Facts;
 use crate::needs::Needs;
-use crate::transport::Facts;
 
 /// Decides which deliveries the consumer suspects of having killed a process. It handles these alone: one at a time, with nothing
 /// else in flight at the consumer. Default: [`Suspects::by_count`].

@@ -8,7 +8,7 @@ use crate::delivery::Delivery;
 use crate::disposition::Disposition;
 use crate::failure::Failure;
 use crate::settlement::Settlement;
-use crate::transport::TransportError;
+use crate::transport_error::TransportError;
 
 /// Creates the span of one delivery. Attribute names follow the OpenTelemetry semantic conventions for messaging
 /// (<https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/>).

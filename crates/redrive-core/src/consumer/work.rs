@@ -16,14 +16,15 @@ use super::settled_cache::SettledCache;
 use super::{Event, telemetry};
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
+use crate::facts::NativeDeadLetter;
 use crate::fail_point::{FailPoint, fail_point};
 use crate::failure::{Failure, Reason};
-use crate::handler::panic;
 use crate::history::Count;
 use crate::operate::ReportRequest;
+use crate::panic;
 use crate::service::ErasedService;
 use crate::settlement::Settlement;
-use crate::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Transport};
+use crate::transport::{ReceiptOf, Received, Receiver, Transport};
 
 /// Reason why a message cannot be copied, where that is known before trying.
 const NO_ROOM: &str = "its headers leave no room for a copy";

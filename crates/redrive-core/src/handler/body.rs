@@ -2,11 +2,12 @@
 
 use std::marker::PhantomData;
 
-use super::extract::{FromDelivery, OptionalFromDelivery, Rejected};
+use super::extract::{FromDelivery, OptionalFromDelivery};
 #[cfg(feature = "json")]
 use crate::codec::JsonCodec;
 use crate::codec::{Codec, Decode};
 use crate::delivery::Delivery;
+use crate::rejected::Rejected;
 
 /// The body, decoded by a [`Codec`]: `Body(order, ..): Body<Order, MessagePack>`. For JSON: [`Json`].
 ///

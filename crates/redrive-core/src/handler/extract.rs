@@ -1,15 +1,13 @@
 //! Arguments of handlers.
 
-use std::fmt;
-
 use bytes::Bytes;
 
 use crate::delivery::Delivery;
-use crate::disposition::BoxError;
 use crate::headers::{Headers, Value};
 use crate::history::FailureHistory;
 use crate::message::{Message, Properties};
 use crate::publisher::Publisher;
+use crate::rejected::Rejected;
 
 /// An argument of a handler that is extracted from the delivery.
 ///
@@ -41,33 +39,6 @@ pub trait FromDelivery<S>: Sized {
     ///
     /// If the value is missing or cannot be read.
     fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected>;
-}
-
-/// An argument of a handler could not be extracted. Always permanent.
-#[derive(Debug)]
-pub struct Rejected {
-    what: String,
-    why: BoxError,
-}
-
-impl Rejected {
-    /// Creates the error: `what` is wrong with the message, and `why`.
-    #[must_use]
-    pub fn new(what: impl Into<String>, why: impl Into<BoxError>) -> Self {
-        Self { what: what.into(), why: why.into() }
-    }
-}
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Rejected {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.why)
-    }
 }
 
 /// An argument that may also be an `Option<T>`: `None` if the value is missing. A value that cannot be read is still rejected.

@@ -6,8 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
-use super::{IntoOutcome, Rejected};
+use super::IntoOutcome;
 use crate::disposition::Outcome;
+use crate::rejected::Rejected;
 
 pin_project! {
     /// The future of a function that is a [`Handler`](super::Handler): the function's future, or the error of an argument that could

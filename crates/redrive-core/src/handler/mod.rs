@@ -5,7 +5,6 @@ mod body;
 mod extract;
 mod future;
 mod outcome;
-pub(crate) mod panic;
 mod router;
 mod service;
 mod with_stage;
@@ -17,11 +16,10 @@ pub use body::Body;
 #[cfg(feature = "json")]
 pub use body::Json;
 pub use extract::{
-    Attempt, Extension, FromDelivery, FromRef, Header, OptionalFromDelivery, Rejected, State, TypedHeader,
+    Attempt, Extension, FromDelivery, FromRef, Header, OptionalFromDelivery, State, TypedHeader,
 };
 pub(crate) use future::Handling;
 pub use outcome::IntoOutcome;
-pub use panic::Panicked;
 pub use router::{DuplicateRoute, Router, RouterBuilder, UnknownKey};
 pub(crate) use service::HandlerService;
 pub use with_stage::WithStage;
@@ -30,6 +28,7 @@ use crate::delivery::Delivery;
 use crate::disposition::Outcome;
 use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff};
 use crate::needs::Needs;
+use crate::rejected::Rejected;
 use crate::stage::Stage;
 use crate::stages::Stages;
 

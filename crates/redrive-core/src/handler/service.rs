@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 use super::Handler;
-use super::panic::Catching;
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition};
+use crate::panic::Catching;
 
 /// Runs a handler, always ready.
 pub struct HandlerService<H, Args, S> {

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Handler;
-use super::panic::Catching;
 use crate::delivery::Delivery;
 use crate::needs::Needs;
+use crate::panic::Catching;
 use crate::service::StageFuture;
 use crate::stage::Stage;
 use crate::stages::Stages;

@@ -9,8 +9,9 @@ use crate::classify::{ByMarker, ErrorClass, ErrorClassifier, Simulated};
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::failure::{Failure, Reason};
-use crate::handler::{Panicked, Rejected};
 use crate::needs::Needs;
+use crate::panic::Panicked;
+use crate::rejected::Rejected;
 use crate::retry::RetryPolicy;
 use crate::stage::Stage;
 

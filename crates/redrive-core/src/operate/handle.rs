@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::disposition::Shelf;
-use crate::transport::{TransportError, TransportErrorKind};
+use crate::transport_error::{TransportError, TransportErrorKind};
 
 /// Name of one entry of a shelf. A message id does not name an entry: messages may have no id, or share one.
 ///

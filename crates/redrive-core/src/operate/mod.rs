@@ -26,7 +26,7 @@ use crate::failure::Reason;
 use crate::header_names;
 use crate::history::FailureHistory;
 use crate::message::Message;
-use crate::transport::{TransportError, TransportErrorKind};
+use crate::transport_error::{TransportError, TransportErrorKind};
 
 /// The shelves of one queue. Object safe, so that a program can choose the broker at run time.
 ///

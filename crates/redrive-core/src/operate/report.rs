@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{EntryHandle, Selection};
 use crate::disposition::Shelf;
 use crate::text::plural;
-use crate::transport::{TransportError, TransportErrorKind};
+use crate::transport_error::{TransportError, TransportErrorKind};
 
 /// Results of an action on a [`Selection`], entry by entry.
 #[derive(Clone, Debug, Default)]

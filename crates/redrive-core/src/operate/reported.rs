@@ -8,7 +8,7 @@ use super::{EntryHandle, Shelves};
 use crate::header_names;
 use crate::message::Message;
 use crate::publisher::Publisher;
-use crate::transport::TransportError;
+use crate::transport_error::TransportError;
 
 /// How the names of queues for reports begin. Anybody can write the header that names one: a consumer reports to no other queue.
 pub const REPORT_QUEUE_PREFIX: &str = "redrive-reports.";

@@ -1,13 +1,14 @@
 //! Plans, from a decision, what the transport must do. Pure; the only place where redrive's headers are written.
 
-mod afresh;
 mod budget;
 mod hops;
 
 use std::time::{Duration, SystemTime};
 
+use crate::afresh;
 use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Shelf};
+use crate::facts::{Facts, NativeDeadLetter};
 use crate::failure::Failure;
 use crate::header_names as names;
 use crate::headers::{Headers, Timestamp, Value};
@@ -16,8 +17,6 @@ use crate::message::Message;
 use crate::text::cut;
 use crate::times::{FURTHEST, rfc3339};
 use crate::trace::TraceParent;
-use crate::transport::{Facts, NativeDeadLetter};
-pub(crate) use afresh::begin_afresh;
 pub(crate) use budget::own_bytes;
 
 use budget::into_budget;

@@ -1,7 +1,5 @@
 //! The contract between the consumer and a transport.
 
-mod error;
-mod facts;
 mod outline;
 mod signals;
 mod unconnected;
@@ -12,12 +10,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::delivery::Delivery;
+use crate::facts::Facts;
 use crate::needs::Needs;
 use crate::publisher::Publisher;
 use crate::settlement::Settlement;
+use crate::transport_error::{OpenError, SettleError, TransportError};
 
-pub use error::{OpenError, SettleError, TransportError, TransportErrorKind};
-pub use facts::{Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter};
 pub use outline::{Finding, Outline, Rest, Severity};
 pub use signals::{Signal, Signals};
 pub use unconnected::{NoReceiver, Unconnected};
@@ -37,7 +35,7 @@ pub use unconnected::{NoReceiver, Unconnected};
 ///
 /// A transport repairs an interruption (broker restarted, connection lost) itself, with backoff and jitter: `receive` waits
 /// until it is over. Deliveries in flight at that moment are redelivered, and settling them returns
-/// [`TransportErrorKind::Lost`].
+/// [`TransportErrorKind::Lost`](crate::TransportErrorKind::Lost).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Transport`",
     note = "use one of redrive's transports (`Memory`, `RabbitMq`, …), connected: did you forget `.await?`"
@@ -72,8 +70,8 @@ pub trait Transport: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(Self::Receiver, Facts), OpenError>> + Send;
 
     /// Returns a publisher to the consumed queue, or to its topic. It works before the transport is opened and beside the
-    /// consumer, and returns [`TransportErrorKind::Closed`] after [`close`](Self::close). It declares at most that queue and what
-    /// the queue requires.
+    /// consumer, and returns [`TransportErrorKind::Closed`](crate::TransportErrorKind::Closed) after [`close`](Self::close). It
+    /// declares at most that queue and what the queue requires.
     fn publisher(&self) -> Publisher;
 
     /// Ends the work: gives deliveries in flight back to the broker, and closes connections in order. From then on
@@ -126,8 +124,8 @@ pub trait Receiver: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Closed`](TransportErrorKind::Closed) if nothing can ever be received again. Any other error is a refusal that the transport does
-    /// not wait out itself, such as a queue that was deleted: the consumer decides whether it goes on. It then calls
+    /// [`Closed`](crate::TransportErrorKind::Closed) if nothing can ever be received again. Any other error is a refusal that the
+    /// transport does not wait out itself, such as a queue that was deleted: the consumer decides whether it goes on. It then calls
     /// [`set_limit`](Self::set_limit) again after a wait. A transport that tries again by itself signals
     /// [`Disconnected`](Signal::Disconnected) instead.
     fn receive(
@@ -180,7 +178,8 @@ pub trait Receiver: Send + Sync + 'static {
     /// handler begins.
     ///
     /// Cancel safe. By default, and if the transport cannot notice the loss, it never resolves: the handler then runs to its end,
-    /// and settling returns [`TransportErrorKind::Lost`]. Must not resolve for a delivery that can still be settled.
+    /// and settling returns [`TransportErrorKind::Lost`](crate::TransportErrorKind::Lost). Must not resolve for a delivery that can
+    /// still be settled.
     fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
         let _ = receipt;
         std::future::pending()

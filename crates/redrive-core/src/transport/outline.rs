@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::facts::Facts;
+use crate::facts::Facts;
 use crate::settlement::Settlement;
 
 /// What a transport would do with messages that fail: the facts, and the place where each settlement leaves its message.

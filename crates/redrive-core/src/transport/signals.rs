@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Facts, TransportError};
 use crate::delivery::Delivery;
+use crate::facts::Facts;
+use crate::transport_error::TransportError;
 
 /// An event other than a delivery.
 #[derive(Clone, Debug)]

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{
-    Facts, OpenError, Outline, Received, Receiver, SettleError, Signals, Transport, TransportError,
-    TransportErrorKind,
-};
+use super::{Outline, Received, Receiver, Signals, Transport};
+use crate::facts::Facts;
 use crate::needs::Needs;
 use crate::publisher::{Outgoing, Publish, Publisher};
 use crate::settlement::Settlement;
+use crate::transport_error::{OpenError, SettleError, TransportError, TransportErrorKind};
 
 /// A transport that exists only as its options and is connected to nothing. A consumer of it can be
 /// [explained](crate::Runner::explain), and does not start. Made by the options of a transport (`unconnected`).

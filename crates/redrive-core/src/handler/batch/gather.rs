@@ -14,7 +14,7 @@ use tracing::{Instrument, Span};
 use super::outcome::Next;
 use super::{Batch, BatchHandler, BatchOutcome};
 use crate::disposition::{BoxError, Outcome};
-use crate::handler::panic;
+use crate::panic;
 
 /// Receives deliveries from the handlers of single deliveries.
 pub(super) struct Gatherer<H: BatchHandler<Args, S>, Args, S> {

@@ -18,11 +18,12 @@ pub use self::items::{Batch, Iter as BatchIter};
 pub use self::outcome::{BatchOutcome, IntoBatchOutcome};
 
 use self::gather::{Gatherer, Member};
-use super::{FromDelivery, Handler, Handling, Rejected, State};
+use super::{FromDelivery, Handler, Handling, State};
 use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
 use crate::needs::Needs;
 use crate::publisher::Publisher;
+use crate::rejected::Rejected;
 
 /// An async function that handles several deliveries at once. Its last argument is a [`Batch`] of the items extracted from each
 /// delivery ([`FromDelivery`]). Up to 4 arguments before it are shared by all deliveries ([`PerConsumer`]).

@@ -9,7 +9,7 @@ use crate::history::{read_copy_number, write_time};
 use crate::message::Message;
 
 /// Removes what was counted and waited for before: the next delivery is a first attempt.
-pub(super) fn remove_counts(headers: &mut Headers) {
+pub(crate) fn remove_counts(headers: &mut Headers) {
     for name in [
         names::ATTEMPT,
         names::SNOOZES,
@@ -27,7 +27,7 @@ pub(super) fn remove_counts(headers: &mut Headers) {
 }
 
 /// Marks a copy that goes onto a shelf.
-pub(super) fn mark(headers: &mut Headers, now: SystemTime) {
+pub(crate) fn mark(headers: &mut Headers, now: SystemTime) {
     let time = write_time(now);
     let mark = format!("{}:{}", read_copy_number(headers), time.as_str().unwrap_or_default());
     headers.insert_own(names::SHELVED, mark);

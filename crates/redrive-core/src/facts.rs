@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::in_place::InPlace;
 use crate::message::Message;
 
-/// What is known of a broker and of the consumed queue. [`Transport::open`](super::Transport::open) returns it, and
-/// [`Signal::FactsChanged`](super::Signal::FactsChanged) reports changes.
+/// What is known of a broker and of the consumed queue. [`Transport::open`](crate::Transport::open) returns it, and
+/// [`Signal::FactsChanged`](crate::Signal::FactsChanged) reports changes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Facts {
