@@ -9,6 +9,7 @@
 
 mod content;
 mod error;
+mod field;
 mod frame;
 mod method;
 mod properties;

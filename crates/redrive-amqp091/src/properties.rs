@@ -1,6 +1,7 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use crate::wire::{Field, Reader, Writer};
+use crate::field::Field;
+use crate::wire::{Reader, Writer};
 use crate::{DecodeError, RawTable, ShortStr};
 
 /// The properties of a message. Decoding copies no text, and leaves the headers encoded.

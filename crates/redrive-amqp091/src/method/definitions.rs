@@ -2,8 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::field::Field;
 use crate::frame::with_frame;
-use crate::wire::{Field, Reader, Writer};
+use crate::wire::{Reader, Writer};
 use crate::{DecodeError, FrameKind, RawTable, ShortStr};
 
 classes! {

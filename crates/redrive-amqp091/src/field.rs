@@ -1,6 +1,8 @@
+//! [`Field`] reads and writes each type of a method's argument.
+
 use bytes::Bytes;
 
-use super::{Reader, Writer};
+use crate::wire::{Reader, Writer};
 use crate::{DecodeError, RawTable, ShortStr};
 
 /// A type of a method's argument.
