@@ -100,7 +100,7 @@ pub(super) fn show(saved: &SavedPlan, pace: &Pace) {
 /// Returns the lines of a plan, for a person: counts, targets, what is left out, how long it takes. Nothing in them steers a terminal.
 pub(crate) fn lines(saved: &SavedPlan, options: &RunOptions) -> Vec<String> {
     let plan = &saved.plan;
-    let took = short(plan.duration(options));
+    let took = short(options.duration(plan));
     let mut lines = vec![format!(
         "plan {} on {}: {} {} of the {} shelf of `{}`, about {took}",
         plan.id(),

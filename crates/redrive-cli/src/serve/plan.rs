@@ -87,7 +87,7 @@ pub(super) async fn show(
     let content = html! {
         p {
             strong { (plan.action()) " " (plural(count, "message")) } " of the " (plan.shelf()) " shelf of " strong { (text(plan.queue())) }
-            @if is_redrive { ", about " (short(plan.duration(&RunOptions::new()))) }
+            @if is_redrive { ", about " (short(RunOptions::new().duration(plan))) }
         }
         ul {
             @for (target, count) in &lines.targets { li { (count) " " (text(target)) } }

@@ -13,14 +13,13 @@ mod options;
 mod tests;
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use redrive_core::{Owner, Shelf, Shelved, parse_rfc3339, redact, rfc3339};
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
 use crate::group::{Template, cut, error_text};
-use crate::run::RunOptions;
 
 use self::digest::Hasher;
 pub use self::digest::{ContentDigest, ParseDigestError};
@@ -192,13 +191,6 @@ impl Plan {
     #[must_use]
     pub fn count(&self, action: PlanAction) -> usize {
         self.entries.iter().filter(|entry| entry.target.action() == action).count()
-    }
-
-    /// Estimates how long a run takes that nothing delays: with the longest wait for the canary, and without the time that the
-    /// broker takes.
-    #[must_use]
-    pub fn duration(&self, options: &RunOptions) -> Duration {
-        options.duration(self.count(PlanAction::Redrive))
     }
 
     fn computed_digest(&self) -> String {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pace::FASTER;
 use crate::as_text;
+use crate::plan::{Plan, PlanAction};
 
 /// How fast a run goes, and when it stops. It only concerns entries that are redriven.
 ///
@@ -91,8 +92,15 @@ impl RunOptions {
         self
     }
 
+    /// Estimates how long a run of this plan takes that nothing delays: with the longest wait for the canary, and without the time
+    /// that the broker takes.
+    #[must_use]
+    pub fn duration(&self, plan: &Plan) -> Duration {
+        self.duration_of(plan.count(PlanAction::Redrive))
+    }
+
     /// Estimates how long this many messages take.
-    pub(crate) fn duration(&self, messages: usize) -> Duration {
+    pub(super) fn duration_of(&self, messages: usize) -> Duration {
         let mut left = u64::try_from(messages).unwrap_or(u64::MAX);
         let canary = left.min(self.canary.into());
         let mut time = if canary > 0 { self.canary_wait } else { Duration::ZERO };

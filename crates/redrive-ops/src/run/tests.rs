@@ -102,7 +102,7 @@ fn the_longest_times_overflow_nothing() {
     run.on(Event::Looked, at(3));
     fate(&mut run, 0..5, Fate::Done, at(4));
     assert_eq!(send(&mut run, at(4)), [5]);
-    assert_eq!(options().duration(100), longest);
+    assert_eq!(options().duration_of(100), longest);
 }
 
 #[test]
@@ -336,10 +336,10 @@ fn a_restored_run_sends_only_the_rest_and_completes_its_canary() {
 #[test]
 fn a_duration_is_that_of_canary_and_ramp() {
     let options = RunOptions::new().rate(100);
-    assert_eq!(options.duration(0), at(0));
-    assert_eq!(options.duration(5), at(30));
-    assert_eq!(options.duration(5 + 10), at(40));
-    assert_eq!(options.duration(5 + 10 + 100), at(50));
-    assert_eq!(options.duration(5 + 10 + 100 + 1000), at(60));
-    assert_eq!(options.clone().canary(0).rate(1).duration(77), at(77));
+    assert_eq!(options.duration_of(0), at(0));
+    assert_eq!(options.duration_of(5), at(30));
+    assert_eq!(options.duration_of(5 + 10), at(40));
+    assert_eq!(options.duration_of(5 + 10 + 100), at(50));
+    assert_eq!(options.duration_of(5 + 10 + 100 + 1000), at(60));
+    assert_eq!(options.clone().canary(0).rate(1).duration_of(77), at(77));
 }

@@ -66,7 +66,7 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// let entries = shelves.browse(Shelf::DeadLetter, None, 100).await?.entries;
 /// let now = SystemTime::now();
 /// let plan = Plan::new(PlanAction::Redrive, Shelf::DeadLetter, &entries, &PlanOptions::new("orders"), now);
-/// println!("{} entries, {:?}", plan.entries().len(), plan.duration(&RunOptions::new()));
+/// println!("{} entries, {:?}", plan.entries().len(), RunOptions::new().duration(&plan));
 ///
 /// # let temporary = tempfile::tempdir()?;
 /// # let path = temporary.path().join("runs");
