@@ -21,7 +21,21 @@ enum Reason {
     Thread(io::Error),
     #[error("the certificate for TLS: {0}")]
     #[cfg(feature = "tls")]
-    Tls(#[from] crate::server::tls::IdentityError),
+    Tls(#[from] IdentityError),
+}
+
+/// Why a certificate or its key cannot be used. Reveals nothing of their content.
+#[cfg(feature = "tls")]
+#[derive(Debug, Error)]
+pub(crate) enum IdentityError {
+    #[error("the certificates cannot be read as PEM: {0}")]
+    Certificates(rustls::pki_types::pem::Error),
+    #[error("there is no certificate in the PEM text")]
+    NoCertificate,
+    #[error("the private key cannot be read as PEM: {0}")]
+    Key(rustls::pki_types::pem::Error),
+    #[error("certificate and key cannot be used: {0}")]
+    Refused(#[from] rustls::Error),
 }
 
 impl StartError {
@@ -45,8 +59,8 @@ impl From<StoreError> for StartError {
 }
 
 #[cfg(feature = "tls")]
-impl From<crate::server::tls::IdentityError> for StartError {
-    fn from(error: crate::server::tls::IdentityError) -> Self {
+impl From<IdentityError> for StartError {
+    fn from(error: IdentityError) -> Self {
         Self(Reason::Tls(error))
     }
 }
