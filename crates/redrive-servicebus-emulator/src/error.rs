@@ -30,6 +30,20 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+/// Why a certificate or its key cannot be used. Reveals nothing of their content.
+#[cfg(feature = "tls")]
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IdentityError {
+    #[error("the certificates cannot be read as PEM: {0}")]
+    Certificates(rustls::pki_types::pem::Error),
+    #[error("there is no certificate in the PEM text")]
+    NoCertificate,
+    #[error("the private key cannot be read as PEM: {0}")]
+    Key(rustls::pki_types::pem::Error),
+    #[error("certificate and key cannot be used: {0}")]
+    Refused(#[from] rustls::Error),
+}
+
 impl StartError {
     pub(crate) fn listen((address, source): (String, io::Error)) -> Self {
         Self::Listen { address, source }
@@ -37,8 +51,8 @@ impl StartError {
 }
 
 #[cfg(feature = "tls")]
-impl From<crate::server::tls::IdentityError> for StartError {
-    fn from(error: crate::server::tls::IdentityError) -> Self {
+impl From<IdentityError> for StartError {
+    fn from(error: IdentityError) -> Self {
         Self::Tls(error.into())
     }
 }

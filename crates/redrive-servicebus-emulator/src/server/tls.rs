@@ -4,10 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::pki_types::pem::{Error as PemError, PemObject as _};
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+
+use crate::error::IdentityError;
 
 /// A connection within TLS.
 pub(super) type Stream = tokio_rustls::server::TlsStream<TcpStream>;
@@ -15,19 +17,6 @@ pub(super) type Stream = tokio_rustls::server::TlsStream<TcpStream>;
 /// The emulator's certificate and key.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity(Arc<ServerConfig>);
-
-/// Why a certificate or its key cannot be used. Reveals nothing of their content.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum IdentityError {
-    #[error("the certificates cannot be read as PEM: {0}")]
-    Certificates(PemError),
-    #[error("there is no certificate in the PEM text")]
-    NoCertificate,
-    #[error("the private key cannot be read as PEM: {0}")]
-    Key(PemError),
-    #[error("certificate and key cannot be used: {0}")]
-    Refused(#[from] rustls::Error),
-}
 
 impl Identity {
     /// Creates it from PEM texts: the certificate, those that sign it, and the key.
