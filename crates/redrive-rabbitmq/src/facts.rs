@@ -9,12 +9,12 @@ use redrive_core::{
 };
 use redrive_transport::header_size;
 
-use crate::broker::Version;
+use crate::broker::{QueueType, Version};
 use crate::connection::Connection;
 use crate::convert::max_header_bytes;
 use crate::delay::{DeadLetters, DelayStrategy, MAX_WAIT};
 use crate::options::Options;
-use crate::topology::{Plan, QueueType, Route, Topology};
+use crate::topology::{Plan, Route, Topology};
 
 /// Default delivery limit of a quorum queue from 4.0 on.
 const DEFAULT_DELIVERIES_FROM_4_0: u32 = 21;

@@ -15,9 +15,12 @@
 
 mod broker;
 mod connection;
+mod connections;
 mod convert;
+mod copy_store;
 mod declarations;
 mod delay;
+mod delivery_channel;
 mod error;
 mod facts;
 mod frames;
@@ -29,6 +32,7 @@ mod outline;
 mod preflight;
 mod prepare;
 mod publish;
+mod publisher;
 mod receipt;
 mod receive;
 mod settle;
@@ -38,8 +42,10 @@ mod topology;
 mod transfer;
 mod transport;
 
+pub use broker::QueueType;
 pub use broker::deaths::{Death, DeathHistory};
-pub use connection::{Address, ConnectionOptions, Connections, Credentials, CredentialsProvider};
+pub use connection::{Address, ConnectionOptions, Credentials, CredentialsProvider};
+pub use connections::Connections;
 pub use delay::{DeadLetters, Delay, Entity, Native, SingleQueue, Staged};
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -48,6 +54,6 @@ pub use options::Options;
 pub use receipt::Receipt;
 pub use receive::RabbitMqReceiver;
 pub use shelves::RabbitMqShelves;
-pub use topology::{DeadLetterExchange, QueueType, Topology, TopologyPlan};
+pub use topology::{DeadLetterExchange, Topology, TopologyPlan};
 pub use transfer::{Transfer, Transferred};
 pub use transport::RabbitMq;

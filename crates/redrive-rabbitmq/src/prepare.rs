@@ -8,7 +8,8 @@ use std::time::Duration;
 use redrive_core::{TransportError, TransportErrorKind};
 use tracing::{info, warn};
 
-use crate::connection::{Connection, ConnectionAccess};
+use crate::connection::Connection;
+use crate::connections::ConnectionAccess;
 use crate::declarations::Declarations;
 use crate::delay::DelayStrategy;
 use crate::error;

@@ -7,7 +7,7 @@ use redrive_core::{Origin, TransportError};
 use redrive_transport::{GiveBack, InFlight};
 
 use crate::broker::Version;
-use crate::settle::channel::{DeliveryChannel, Refusal};
+use crate::delivery_channel::{DeliveryChannel, Refusal};
 
 /// The right to settle one delivery. Dropping it gives the delivery back.
 #[must_use = "dropping the receipt gives the delivery back"]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use redrive_core::TransportError;
 
-use crate::connection::{ConnectionAccess, Connections, Ownership};
+use crate::connections::{ConnectionAccess, Connections, Ownership};
+use crate::copy_store::CopyStore;
+use crate::delivery_channel::DeliveryChannels;
 use crate::facts::TransportFacts;
 use crate::options::Options;
 use crate::prepare::QueuePreparation;
-use crate::publish::CopyStore;
-use crate::settle::channels::DeliveryChannels;
 use crate::topology::Plan;
 
 /// The parts of one transport. Each depends only on those above it.

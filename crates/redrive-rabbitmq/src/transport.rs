@@ -12,11 +12,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::connection::{Connections, Ownership, url_from_env};
+use crate::connection::url_from_env;
+use crate::connections::{Connections, Ownership};
 use crate::options::Options;
 use crate::outline::outline;
 use crate::preflight::preflight;
-use crate::publish::RoutePublisher;
+use crate::publisher::RoutePublisher;
 use crate::receive::{Arrived, RabbitMqReceiver, intake};
 use crate::shared::Shared;
 use crate::shelves::{RabbitMqShelves, TakenNumbers};

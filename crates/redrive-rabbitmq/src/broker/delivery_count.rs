@@ -3,9 +3,8 @@
 use lapin::types::AMQPValue;
 use redrive_core::{Headers, Value};
 
-use crate::broker::Version;
 use crate::broker::deaths::DeathHistory;
-use crate::topology::QueueType;
+use crate::broker::{QueueType, Version};
 
 /// The headers that a quorum queue changes with each delivery of one message.
 pub(crate) const HEADERS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];

@@ -12,14 +12,10 @@
 //! | [`channel`] | one channel, closed in order |
 //! | [`reconnecting`] | the connection of one role, made again when it is lost |
 //! | [`channel_pool`] | channels to publish on |
-//! | [`connections`] | all connections of one transport, or of several |
-//! | [`access`] | those connections as one transport uses them |
 
-mod access;
 mod address;
 mod channel;
 mod channel_pool;
-mod connections;
 mod credentials;
 mod open;
 mod options;
@@ -29,18 +25,14 @@ mod timeouts;
 mod uninterrupted;
 mod url;
 
-pub(crate) use access::{ConnectionAccess, Ownership};
 pub use address::Address;
-pub(crate) use address::url_from_env;
+pub(crate) use address::{Addresses, url_from_env};
 pub(crate) use channel::Channel;
 pub(crate) use channel_pool::{ChannelPool, PooledChannel, blocked_by_the_broker};
-pub use connections::Connections;
 pub use credentials::{Credentials, CredentialsProvider};
 pub(crate) use open::Connection;
 pub use options::ConnectionOptions;
-pub(crate) use reconnecting::ReconnectingConnection;
-#[cfg(test)]
-pub(crate) use reconnecting::Role;
+pub(crate) use reconnecting::{ReconnectingConnection, Role};
 pub(crate) use timeouts::{LONGEST_BACKOFF, while_open, with_timeout, within_unblocked};
 pub(crate) use uninterrupted::{joined, uninterrupted};
 #[cfg(feature = "management")]

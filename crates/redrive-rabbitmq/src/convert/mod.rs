@@ -6,6 +6,7 @@ mod taken;
 mod written;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use lapin::BasicProperties;
@@ -18,8 +19,6 @@ use redrive_transport::text::take_text;
 pub(crate) use frame_size::{check_header_size, max_header_bytes};
 pub(crate) use taken::taken;
 pub(crate) use written::write_properties;
-
-use crate::frames::left_out_mark;
 
 /// Headers for properties of other brokers that AMQP 0-9-1 does not have.
 const TO: &str = "redrive-to";
@@ -87,6 +86,12 @@ pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> (Message, 
     mine.expiration = properties.expiration().as_ref().and_then(|text| milliseconds(text.as_str()));
     mine.persistent = properties.delivery_mode().map(|mode| mode == PERSISTENT);
     (Message::from_parts(Bytes::from(body), headers, mine), left_out)
+}
+
+/// Returns the name of the header that replaces left-out ones. It differs in each process, so that no publisher can write it.
+pub(crate) fn left_out_mark() -> &'static str {
+    static MARK: LazyLock<String> = LazyLock::new(|| format!("redrive-left-out-{:016x}", fastrand::u64(..)));
+    &MARK
 }
 
 /// Reads what is not a header of the message itself: the mark of what was left out, which stays for people, and the packed story.

@@ -18,8 +18,8 @@ use std::time::Duration;
 use lapin::types::AMQPValue;
 use redrive_core::{Facts, Message, Needs, Origin, Value, header_names};
 
-use crate::broker::Version;
-use crate::topology::{Part, Plan, QueueType, Route, Topology};
+use crate::broker::{QueueType, Version};
+use crate::topology::{Part, Plan, Route, Topology};
 use ladder::{Ladder, LadderStrategy};
 pub(crate) use ladder::{MAX_WAIT, whole_millis};
 use native::NativeStrategy;

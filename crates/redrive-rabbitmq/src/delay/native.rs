@@ -9,8 +9,8 @@ use redrive_core::{Facts, InPlace, Message, Needs};
 
 use super::DelayStrategy;
 use super::ladder::{self, Ladder, LadderStrategy};
-use crate::broker::Version;
-use crate::topology::{Part, Plan, QueueType, Route};
+use crate::broker::{QueueType, Version};
+use crate::topology::{Part, Plan, Route};
 
 /// Delayed retry by the broker, without copies: RabbitMQ 4.3 and newer, quorum queues.
 ///

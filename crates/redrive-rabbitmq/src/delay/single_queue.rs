@@ -7,7 +7,8 @@ use lapin::ExchangeKind;
 use redrive_core::{Count, Exponential, Facts, FailureHistory, Message, header_names};
 
 use super::{DelayStrategy, ladder};
-use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType, Route};
+use crate::broker::QueueType;
+use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, Route};
 
 /// Header with the number of times that a message came back, as kithara and this mode write it.
 const RETRIES: &str = "x-kithara-retries";

@@ -7,7 +7,8 @@ use lapin::ExchangeKind;
 use redrive_core::{Facts, Message, Origin};
 
 use super::{DelayStrategy, ladder};
-use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType, Route};
+use crate::broker::QueueType;
+use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, Route};
 
 /// A chain of delay queues with growing times to live that you name, for topologies that another team owns. They are verified;
 /// [`declared`](Self::declared) declares them instead.

@@ -44,16 +44,8 @@ mod shorten;
 mod taker;
 mod writer;
 
-use std::sync::LazyLock;
-
 pub(crate) use channels::{CloseReason, OwnChannel, OwnChannels};
 pub(crate) use confirms::{Answer, Written};
 pub(crate) use copies::CopyChannel;
 pub(crate) use deliveries::{DeliveryQueue, TakenDelivery};
 pub(crate) use runtime::{Opened, connect};
-
-/// Returns the name of the header that replaces left-out ones. It differs in each process, so that no publisher can write it.
-pub(crate) fn left_out_mark() -> &'static str {
-    static MARK: LazyLock<String> = LazyLock::new(|| format!("redrive-left-out-{:016x}", fastrand::u64(..)));
-    &MARK
-}

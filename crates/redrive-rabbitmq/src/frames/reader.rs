@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::channels::OwnChannels;
 use super::frame::{self, BODY, END, HEAD, HEADER, HEARTBEAT, METHOD};
-use super::left_out_mark;
 use super::shorten::{Shortened, shorten};
 use super::taker::Taker;
 use crate::broker::{self, Version};
+use crate::convert::left_out_mark;
 
 const END_MARK: u8 = redrive_amqp091::FRAME_END;
 /// Length of the size field, the last part of the head.

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use redrive_core::{Needs, TransportError, Value};
 
+use crate::broker::QueueType;
 use crate::connection::ConnectionOptions;
 use crate::convert::value_to;
 use crate::delay::{DeadLetters, Delay};
-use crate::topology::{DeadLetterExchange, GivenNames, Plan, QueueType, Topology, TopologyPlan};
+use crate::topology::{DeadLetterExchange, GivenNames, Plan, Topology, TopologyPlan};
 
 const DEFAULT_DELIVERY_LIMIT: u32 = 20;
 /// A new quorum queue whose broker is killed comes back empty, including confirmed messages, and may refuse messages in its first

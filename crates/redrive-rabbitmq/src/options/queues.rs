@@ -5,8 +5,9 @@ use std::time::Duration;
 use redrive_core::Value;
 
 use super::Options;
+use crate::broker::QueueType;
 use crate::delay::{DeadLetters, Delay, SingleQueue};
-use crate::topology::{DeadLetterExchange, QueueType, Topology};
+use crate::topology::{DeadLetterExchange, Topology};
 
 impl Options {
     /// Sets the type of the work queue and of the shelves. Default: quorum.

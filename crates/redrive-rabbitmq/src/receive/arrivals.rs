@@ -10,9 +10,9 @@ use super::subscription::Read;
 use crate::broker::{deaths, delivery_count};
 use crate::convert;
 use crate::delay::DelayStrategy;
+use crate::delivery_channel::DeliveryChannel;
 use crate::frames::TakenDelivery;
 use crate::receipt::Receipt;
-use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 
 /// A delivery that was not received yet. Dropping it gives it back to the broker.

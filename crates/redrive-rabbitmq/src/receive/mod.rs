@@ -23,11 +23,10 @@ use redrive_core::{Delivery, Received, Receiver, SettleError, Settlement, Transp
 use redrive_transport::Inbox;
 use tracing::warn;
 
-use crate::broker::delivery_count;
+use crate::broker::{QueueType, delivery_count};
 use crate::receipt::Receipt;
 use crate::settle::settle;
 use crate::shared::Shared;
-use crate::topology::QueueType;
 pub(crate) use arrivals::Arrived;
 
 /// Receives from one RabbitMQ queue; returned by [`open`](redrive_core::Transport::open).

@@ -12,15 +12,15 @@ use redrive_transport::Wishes;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use crate::broker::Version;
+use crate::broker::{QueueType, Version};
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
+use crate::delivery_channel::DeliveryChannel;
 use crate::error;
 use crate::frames::{DeliveryQueue, OwnChannel, TakenDelivery};
 use crate::options::Options;
-use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
-use crate::topology::{QueueType, Topology};
+use crate::topology::Topology;
 
 /// Time limit for the broker to end a subscription, or to answer while it is checked.
 pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);

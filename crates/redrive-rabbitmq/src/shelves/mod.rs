@@ -45,8 +45,8 @@ use tokio::sync::Mutex;
 
 use crate::connection::{Connection, uninterrupted};
 use crate::convert::Form;
+use crate::delivery_channel::DeliveryChannel;
 use crate::publish::{Caller, RefusedInTurn};
-use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 use crate::topology::{self, Route};
 use cursor::Shown;

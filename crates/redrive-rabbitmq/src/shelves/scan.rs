@@ -24,9 +24,9 @@ use super::window;
 use crate::broker::{Version, deaths, delivery_count};
 use crate::connection::{Connection, joined, while_open};
 use crate::convert;
+use crate::delivery_channel::DeliveryChannel;
 use crate::error;
 use crate::receipt::Receipt;
-use crate::settle::channel::DeliveryChannel;
 use crate::topology::{self, QueueState};
 
 /// Number of messages that one refusal gives back: before 4.3, a quorum queue does not keep the order of more.

@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use lapin::types::AMQPValue;
 
+use crate::broker::QueueType;
 pub use dead_letter_exchange::DeadLetterExchange;
 pub(crate) use declare::{
     QueueState, Task, count, count_on, declare_all, first_unfit, prepare, queue_state, queue_state_on,
 };
 pub(crate) use names::{GivenNames, Names};
-pub use parts::QueueType;
 #[cfg(feature = "management")]
 pub(crate) use parts::value_of;
 pub(crate) use parts::{Binding, Exchange, Lifetime, Part, Queue, plain};

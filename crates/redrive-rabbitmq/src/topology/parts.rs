@@ -7,16 +7,7 @@ use lapin::ExchangeKind;
 use lapin::types::AMQPValue;
 use serde_json::{Value, json};
 
-/// The type of a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueType {
-    /// One node. It does not count deliveries: [`broker_delivery_count`](redrive_core::Delivery::broker_delivery_count) only
-    /// tells 1 from 2 or more.
-    Classic,
-    /// Replicated; counts how often each message was handed out.
-    #[default]
-    Quorum,
-}
+use crate::broker::QueueType;
 
 /// A part of the topology that is declared or verified.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,12 +16,13 @@ use tracing::info;
 
 use crate::connection::while_open;
 use crate::convert::{self, Form, short};
+use crate::copy_store::Waiting;
 use crate::delay::{Delay, DelayStrategy};
+use crate::delivery_channel::DeliveryChannel;
 use crate::error;
 use crate::options::Options;
-use crate::publish::{Caller, RefusedInTurn, Waiting};
+use crate::publish::{Caller, RefusedInTurn};
 use crate::receipt::Receipt;
-use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 use crate::topology::{self, Route};
 use due::{Remaining, remaining};

@@ -7,11 +7,10 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use redrive_core::{Message, Outgoing, Publish, TransportError, TransportErrorKind};
 
-use super::pool::Caller;
-use super::store::{is_missing, stored};
-use super::waiting::Waiting;
 use crate::convert::{self, Form};
+use crate::copy_store::{Waiting, is_missing, stored};
 use crate::delay::{Delay, MAX_WAIT, whole_millis};
+use crate::publish::Caller;
 use crate::shared::Shared;
 use crate::topology::Route;
 

@@ -1,15 +1,19 @@
 //! The connections of one transport, or of several.
+//!
+//! | module | contains |
+//! |---|---|
+//! | [`access`] | those connections as one transport uses them |
+
+mod access;
 
 use std::fmt;
 use std::sync::Arc;
 
 use redrive_core::TransportError;
 
-use super::address::Addresses;
-use super::channel_pool::ChannelPool;
-use super::options::ConnectionOptions;
-use super::reconnecting::{ReconnectingConnection, Role};
+use crate::connection::{Addresses, ChannelPool, ConnectionOptions, ReconnectingConnection, Role};
 use crate::publish::PublishPool;
+pub(crate) use access::{ConnectionAccess, Ownership};
 
 /// A consuming and a publishing connection for several transports in one process, and, on demand, a control connection that
 /// declares and checks queues.
@@ -75,15 +79,15 @@ impl Connections {
         Self { inner: Arc::new(Inner { consuming, publishing, control, options }) }
     }
 
-    pub(super) fn consuming(&self) -> &ReconnectingConnection {
+    fn consuming(&self) -> &ReconnectingConnection {
         &self.inner.consuming
     }
 
-    pub(super) fn control(&self) -> &ReconnectingConnection {
+    fn control(&self) -> &ReconnectingConnection {
         &self.inner.control
     }
 
-    pub(super) fn publishing(&self) -> &PublishPool {
+    fn publishing(&self) -> &PublishPool {
         &self.inner.publishing
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::channel::DeliveryChannel;
+use super::DeliveryChannel;
 
 /// The channels of one transport that had deliveries, and the number of their interruptions.
 #[derive(Debug, Default)]

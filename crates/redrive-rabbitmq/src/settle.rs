@@ -1,15 +1,4 @@
-//! Settles deliveries.
-//!
-//! | module | does |
-//! |---|---|
-//! | [`channel`] | sends the settlements of one channel |
-//! | [`ack_window`] | decides which acknowledgements to send, and when |
-//!
-//! [`settle`] carries one settlement out.
-
-mod ack_window;
-pub(crate) mod channel;
-pub(crate) mod channels;
+//! Settles deliveries: [`settle`] carries one settlement out.
 
 use std::time::Duration;
 
@@ -17,8 +6,9 @@ use redrive_core::{Message, SettleError, Settlement, TransportError, TransportEr
 use tracing::{debug, info};
 
 use crate::convert::Form;
+use crate::copy_store::Waiting;
 use crate::error;
-use crate::publish::{Caller, Waiting};
+use crate::publish::Caller;
 use crate::receipt::Receipt;
 use crate::shared::Shared;
 use crate::topology::Route;

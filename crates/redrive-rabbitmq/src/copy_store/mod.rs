@@ -1,4 +1,10 @@
 //! Stores messages in the queues, and declares a queue of redrive's own if it is missing.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`waiting`] | stores a message in a delay queue |
+
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,26 +12,27 @@ use std::time::Duration;
 
 use redrive_core::{Message, TransportError, TransportErrorKind};
 
-use super::pool::Caller;
-use crate::connection::ConnectionAccess;
+use crate::connections::ConnectionAccess;
 use crate::convert::Form;
+use crate::delivery_channel::DeliveryChannels;
 use crate::error;
 use crate::facts::TransportFacts;
 use crate::frames::Answer;
 use crate::prepare::QueuePreparation;
-use crate::settle::channels::DeliveryChannels;
+use crate::publish::Caller;
 use crate::topology::{Plan, Route};
+pub(crate) use waiting::Waiting;
 
 /// Stores copies and published messages for one transport.
 #[derive(Debug)]
 pub(crate) struct CopyStore {
-    pub(super) plan: Arc<Plan>,
-    pub(super) facts: Arc<TransportFacts>,
-    pub(super) queues: Arc<QueuePreparation>,
+    plan: Arc<Plan>,
+    pub(crate) facts: Arc<TransportFacts>,
+    queues: Arc<QueuePreparation>,
     connections: Arc<ConnectionAccess>,
     deliveries: Arc<DeliveryChannels>,
     /// True once a warning told that waits are late.
-    pub(super) told_late: AtomicBool,
+    told_late: AtomicBool,
 }
 
 impl CopyStore {
@@ -52,7 +59,7 @@ impl CopyStore {
     }
 
     /// Publishes a message, and waits until it is in a queue. Declares missing queues of redrive's own.
-    pub(super) async fn publish_declaring(
+    pub(crate) async fn publish_declaring(
         &self,
         route: &Route,
         message: Message,
@@ -94,7 +101,7 @@ impl CopyStore {
     }
 
     /// Publishes a message, and waits until it is in a queue. Declares nothing.
-    pub(super) async fn publish_once(
+    pub(crate) async fn publish_once(
         &self,
         route: &Route,
         message: Message,
@@ -104,7 +111,7 @@ impl CopyStore {
         stored(self.publish(route, message, form, caller).await?, route)
     }
 
-    pub(super) async fn publish(
+    pub(crate) async fn publish(
         &self,
         route: &Route,
         message: Message,
@@ -114,7 +121,7 @@ impl CopyStore {
         self.connections.publishing()?.publish(route, message, form, caller).await
     }
 
-    pub(super) fn no_delay_queue(&self, wait: Duration) -> TransportError {
+    pub(crate) fn no_delay_queue(&self, wait: Duration) -> TransportError {
         let message = format!(
             "no delay queue of `{}` holds a message for {}: name this wait in the consumer's retry policy, or with \
              `Options::wait`",
@@ -126,7 +133,7 @@ impl CopyStore {
 }
 
 /// Returns true if no queue or exchange exists for the message.
-pub(super) fn is_missing(answer: &Result<Answer, TransportError>) -> bool {
+pub(crate) fn is_missing(answer: &Result<Answer, TransportError>) -> bool {
     match answer {
         Ok(answer) => matches!(answer, Answer::Returned(_)),
         Err(error) => error::is_missing_exchange(error),
@@ -134,7 +141,7 @@ pub(super) fn is_missing(answer: &Result<Answer, TransportError>) -> bool {
 }
 
 /// Only [`Answer::Stored`] means that the message is in the queue.
-pub(super) fn stored(answer: Answer, route: &Route) -> Result<(), TransportError> {
+pub(crate) fn stored(answer: Answer, route: &Route) -> Result<(), TransportError> {
     let target = route.target();
     let (kind, message) = match answer {
         Answer::Stored => return Ok(()),

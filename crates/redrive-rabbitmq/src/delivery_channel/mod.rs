@@ -1,4 +1,12 @@
 //! The channel of deliveries, and their settlement on it.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`ack_window`] | decides which acknowledgements to send, and when |
+//! | [`channels`] | keeps the channels of one transport, and how often they were interrupted |
+
+mod ack_window;
+mod channels;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,11 +22,12 @@ use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use tokio::sync::Notify;
 
-use super::ack_window::{Ack, AckWindow, Due};
 use crate::broker::Version;
 use crate::connection::{Channel, Connection, while_open};
 use crate::error;
 use crate::frames::OwnChannel;
+use ack_window::{Ack, AckWindow, Due};
+pub(crate) use channels::DeliveryChannels;
 
 /// RabbitMQ passes about 32 settlements of one channel on to a quorum queue at once, and drops those that still wait when the
 /// channel closes. After more settlements than this within ten seconds, a channel stays open a while longer.

@@ -8,11 +8,11 @@ use redrive_core::{
 };
 use tracing::{Level, event_enabled, info, warn};
 
-use super::pool::Caller;
-use super::store::CopyStore;
+use super::CopyStore;
 use crate::convert::Form;
 use crate::delay::DelayStrategy;
 use crate::error;
+use crate::publish::Caller;
 use crate::topology::Route;
 
 /// A message that is held for longer than it asked for by more than a tenth, and by more than this, is late.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redrive_core::TransportError;
 use tokio::sync::watch;
 
-use super::connections::Connections;
-use super::open::Connection;
+use super::Connections;
+use crate::connection::Connection;
 use crate::error;
 use crate::publish::PublishPool;
 
