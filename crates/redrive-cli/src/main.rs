@@ -16,6 +16,7 @@
 
 mod act;
 mod args;
+mod contexts;
 mod desk;
 mod exit;
 mod interrupt;
@@ -89,7 +90,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Exporter(command) => look::exporter::run(&global, command).await,
         Command::Serve(command) => serve::run(&global, command).await,
         Command::Watch(command) => watch::run(&global, command).await,
-        Command::Context(command) => settings::command::run(&global, &command),
+        Command::Context(command) => contexts::run(&global, &command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "redrive", &mut std::io::stdout());
             Ok(Exit::Ok)

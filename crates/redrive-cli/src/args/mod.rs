@@ -22,6 +22,9 @@ pub(crate) use self::since::Since;
 use crate::secret::may_be_address;
 pub(crate) use crate::settings::Global;
 
+/// The first argument of the process that runs a program of jq.
+pub(crate) const JQ_WORKER: &str = "__jq";
+
 /// Finds failed messages, explains them, and sends them back.
 #[derive(Parser, Debug)]
 #[command(
@@ -200,7 +203,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  redrive completions bash > /etc/bash_completion.d/redrive")]
     Completions { shell: clap_complete::Shell },
     /// The process of `--where`
-    #[command(name = crate::look::jq::worker::NAME, hide = true)]
+    #[command(name = JQ_WORKER, hide = true)]
     Jq {
         program: String,
         #[arg(long)]

@@ -1,7 +1,6 @@
 //! Which broker a command talks to, and where its secret is.
 
 mod broker;
-pub(crate) mod command;
 mod file;
 
 use std::path::PathBuf;

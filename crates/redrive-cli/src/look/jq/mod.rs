@@ -21,6 +21,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
 use self::worker::Mode;
+use crate::args::JQ_WORKER;
 use crate::desk::edit::refused;
 use crate::exit::usage;
 use crate::output::plural;
@@ -145,7 +146,7 @@ async fn answers(
     mut each: impl FnMut(&EntryHandle, Result<&str, &str>) -> Result<()>,
 ) -> Result<()> {
     let mut command = sandboxed(&std::env::current_exe().context("cannot find this program")?);
-    command.arg(worker::NAME).arg(program).env_clear();
+    command.arg(JQ_WORKER).arg(program).env_clear();
     if mode == Mode::Edit {
         command.arg("--edit");
     }

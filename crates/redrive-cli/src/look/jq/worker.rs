@@ -10,9 +10,6 @@ use redrive::ops::same_number;
 
 use crate::exit::Exit;
 
-/// The first argument of the process.
-pub(crate) const NAME: &str = "__jq";
-
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::{Config, Global};
 use crate::args::ContextCommand;
 use crate::exit::Exit;
 use crate::output::{note, print_json, printable, table};
+use crate::settings::{Config, Global};
 
 pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     let ContextCommand::List = command;
