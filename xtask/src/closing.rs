@@ -1,8 +1,7 @@
 //! The report at the end of a run: what ran where, what did not, what failed, and one last line.
 
 use crate::step::Step;
-use crate::tally::Counts;
-use crate::test::{Tested, left_out};
+use crate::tally::{Counts, Tested, left_out};
 use redrive_brokers::Version;
 use std::process::{Command, ExitCode};
 use std::time::Duration;

@@ -2,8 +2,7 @@
 
 use crate::closing::Closing;
 use crate::step;
-use crate::tally::Tally;
-use crate::test::Tested;
+use crate::tally::{Tally, Tested};
 use anyhow::Result;
 use redrive_brokers::{REPORT_VARIABLE, Version};
 use std::process::ExitCode;

@@ -3,8 +3,10 @@
 //! Totals come from the `test result:` lines, which libtest prints whatever else is printed in between; names come from the
 //! `test … ok` lines. [`Tally::unnamed`] counts the difference.
 
+use crate::servers::Server;
 use redrive_brokers::Version;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Counts of the tests of one or all binaries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,6 +52,20 @@ pub(crate) struct Binary {
     pub(crate) name: String,
     /// `None` until it prints a summary; if it never does, it crashed.
     pub(crate) counts: Option<Counts>,
+}
+
+/// Results of the test programs.
+pub(crate) struct Tested {
+    pub(crate) tally: Tally,
+    pub(crate) servers: Vec<Server>,
+    /// Lines that tests reported.
+    pub(crate) reported: Vec<String>,
+    pub(crate) took: Duration,
+}
+
+/// Returns the versions on which no test runs.
+pub(crate) fn left_out(versions: &[Version]) -> Vec<Version> {
+    Version::ALL.into_iter().filter(|version| !versions.contains(version)).collect()
 }
 
 impl Tally {

@@ -6,13 +6,13 @@ use crate::facade;
 use crate::programs::{Filling, Pool, RUN_ENDS_AFTER};
 use crate::servers::{self, Server};
 use crate::step;
-use crate::tally::Tally;
+use crate::tally::{Tally, Tested, left_out};
 use anyhow::Result;
 use redrive_brokers::{ON_RABBITMQ_VARIABLE, REPORT_VARIABLE, Version, emulated_on_rabbitmq};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{available_parallelism, scope};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 type Environment = Vec<(String, Option<String>)>;
 
@@ -82,15 +82,6 @@ pub(crate) fn run_quick() -> Result<ExitCode> {
     Ok(closing.print(began.elapsed()))
 }
 
-/// Results of the test programs.
-pub(crate) struct Tested {
-    pub(crate) tally: Tally,
-    pub(crate) servers: Vec<Server>,
-    /// Lines that tests reported.
-    pub(crate) reported: Vec<String>,
-    pub(crate) took: Duration,
-}
-
 /// Runs the programs of the pool until all have ended, twice as many at once as there are processors: they mostly wait. Beside the
 /// build, which leaves no processor idle, half as many: brokers that are starved lose their leaders.
 fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>, skipped: &[&str]) -> Result<Tested> {
@@ -137,10 +128,6 @@ fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>, skipped
     std::fs::remove_file(&report)?;
     let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Tested { tally, servers, reported, took: began.elapsed() })
-}
-
-pub(crate) fn left_out(versions: &[Version]) -> Vec<Version> {
-    Version::ALL.into_iter().filter(|version| !versions.contains(version)).collect()
 }
 
 /// Builds all test programs, and adds each to the pool when it is ready.
