@@ -14,10 +14,14 @@
 //! Entities, counters, permissions, costs and limits:
 //! [the page on Service Bus](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md).
 
+mod address;
+mod auth;
+mod batching;
 mod connection;
 mod convert;
 mod entity;
 mod error;
+mod locks;
 mod options;
 mod outline;
 mod preflight;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::convert::copy_id::CopySource;
-use crate::receive::session::Session;
+use crate::locks::session::Session;
 use crate::shared::Shared;
 use crate::wire::{Handle, SessionRef, Tag};
 

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::batching::{CompletionBatcher, TransactionBatcher};
 use crate::connection::ReconnectingConnection;
+use crate::locks::Locks;
 use crate::options::Options;
-use crate::receive::locks::Locks;
-use crate::settle::completions::CompletionBatcher;
-use crate::settle::replacements::TransactionBatcher;
 
 /// The state that a transport, its receipts and its shelves share. Receipts keep it alive, so it must hold neither receipts nor
 /// the inbox.

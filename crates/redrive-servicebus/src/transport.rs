@@ -12,7 +12,7 @@ use redrive_core::{
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::connection::{Namespace, ReconnectingConnection};
 use crate::entity::Entity;
 use crate::options::Options;

@@ -9,10 +9,10 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::inbox::{Source, Unreceived};
-use super::session::Session;
 use crate::convert::Incoming;
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
+use crate::locks::session::Session;
 use crate::receipt::{InFlightCount, Locked, Receipt};
 use crate::settle::dead_letter::{DeadLetterText, DeadLettered, dead_letter};
 use crate::shared::Shared;

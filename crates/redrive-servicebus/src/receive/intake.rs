@@ -11,9 +11,9 @@ use tracing::{info, warn};
 
 use super::arrival::{ArrivalContext, ConsumedEntity, Counts};
 use super::inbox::Source;
-use super::locks::RenewedLock;
 use crate::connection::LONGEST_BACKOFF;
 use crate::error::WireError;
+use crate::locks::RenewedLock;
 use crate::receipt::InFlightCount;
 use crate::topology;
 use crate::wire::{Arrived, Wire, WireReceiver};

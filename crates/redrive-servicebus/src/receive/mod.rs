@@ -1,15 +1,11 @@
 //! Receives messages from the broker and passes them to the consumer.
 //!
 //! `intake` receives from an entity without sessions, `session_intake` from one with sessions; `arrival` is the part that both
-//! share. Deliveries wait in the `inbox` for the consumer, `locks` renews their locks, `reachable`
-//! knows which entities can be received from, and `session` holds one session.
+//! share. Deliveries wait in the `inbox` for the consumer.
 
 pub(crate) mod arrival;
 pub(crate) mod inbox;
 pub(crate) mod intake;
-pub(crate) mod locks;
-mod reachable;
-pub(crate) mod session;
 pub(crate) mod session_intake;
 
 use std::collections::VecDeque;

@@ -11,11 +11,11 @@ use uuid::Uuid;
 
 use super::arrival::{ArrivalContext, ConsumedEntity, Counts};
 use super::inbox::{Inbox, Source};
-use super::locks::ReceivingLink;
-use super::session::{FollowUp, HeldSession, Session, remaining_wait};
 use crate::connection::LONGEST_BACKOFF;
 use crate::convert::later::later;
 use crate::error::{Refusal, WireError};
+use crate::locks::ReceivingLink;
+use crate::locks::session::{FollowUp, HeldSession, Session, remaining_wait};
 use crate::options::Sessions;
 use crate::receipt::InFlightCount;
 use crate::topology;

@@ -1,11 +1,8 @@
 //! Settles deliveries.
 //!
-//! `completions` completes and abandons many messages in one request, `replacements` stores copies and completes their originals,
-//! and `dead_letter` lets the broker dead-letter a message.
+//! `dead_letter` lets the broker dead-letter a message.
 
-pub(crate) mod completions;
 pub(crate) mod dead_letter;
-pub(crate) mod replacements;
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +14,7 @@ use redrive_core::{
 use tracing::debug;
 
 use self::dead_letter::{DeadLetterText, DeadLettered};
-use self::replacements::ReplaceError;
+use crate::batching::ReplaceError;
 use crate::convert::copy_id::copy_id;
 use crate::convert::later::enqueue_time;
 use crate::convert::{self, Outgoing, marked};

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::connection::ReconnectingConnection;
 use crate::error::WireError;
-use crate::receive::locks::{Locks, RenewedLock};
+use crate::locks::{Locks, RenewedLock};
 use crate::wire::{Arrived, Handle, Wire, WireReceiver};
 
 /// The most messages that are on their way or wait to be processed.

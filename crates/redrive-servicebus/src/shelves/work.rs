@@ -15,10 +15,10 @@ use super::place::{Marks, Place};
 use super::progress::{ChosenEntry, EntryError, NextStep, Progress};
 use super::receiver::{RenewedLocks, ShelfMessage, ShelfReceiver};
 use super::{LockedMessages, MAX_LOCKED, ServiceBusShelves, lock_all, peek, unlock};
+use crate::batching::ReplaceError;
 use crate::convert::copy_id::{copy_id, edited_copy_id};
 use crate::convert::{self, Outgoing, marked};
 use crate::error::{self, Refusal};
-use crate::settle::replacements::ReplaceError;
 use crate::wire::{ReplaceOp, SettleAs, SettleKind, Wire};
 
 /// The operation on the selected messages.

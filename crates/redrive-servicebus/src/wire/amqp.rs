@@ -17,7 +17,7 @@ use super::receiver::AmqpReceiver;
 use super::requests::Requests;
 use super::waits::{OPEN_WAIT, no_answer};
 use super::{Accepted, ReplaceOp, SessionRef, SettleAs, Wire, WireReceiver, management, read_error, session};
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 

@@ -23,7 +23,7 @@ use super::stream::CountingStream;
 use super::tokens::Tokens;
 use super::waits::{CLOSE_WAIT, OPEN_WAIT, REPLY_WAIT, no_answer};
 use super::{read_error, sending, session, stream};
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::error::{Refusal, WireError};
 
 /// The incoming and the outgoing window of an AMQP session: the most transfers that may be on their way in each direction.

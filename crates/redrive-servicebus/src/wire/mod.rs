@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use fe2o3_amqp_types::primitives::SimpleValue;
 use uuid::Uuid;
 
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::convert::{Incoming, WireMessage};
 use crate::error::{Refusal, WireError};
 use crate::options::Protocol;

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::tls;
 #[cfg(feature = "websockets")]
 use super::websocket;
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::error::WireError;
 use crate::options::TransportType;
 

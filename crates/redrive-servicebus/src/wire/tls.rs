@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::error::{Refusal, WireError};
 
 /// Starts TLS on an open connection.

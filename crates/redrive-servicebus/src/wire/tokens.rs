@@ -13,8 +13,8 @@ use tracing::{debug, warn};
 
 use super::requests::Requests;
 use super::waits::{OPEN_WAIT, no_answer};
-use crate::connection::address::Address;
-use crate::connection::auth::Token;
+use crate::address::Address;
+use crate::auth::Token;
 use crate::error::WireError;
 
 /// The wait before the next attempt after a token could not be put.

@@ -5,7 +5,7 @@ use fe2o3_amqp_ws::WebSocketStream;
 use fe2o3_amqp_ws::native::TokioWebSocketStream;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::error::WireError;
 
 /// The path of the WebSocket endpoint of Service Bus.

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::http::REPEATED;
-use crate::connection::address::Address;
-use crate::connection::auth::Token;
+use crate::address::Address;
+use crate::auth::Token;
 use crate::error::{Refusal, WireError, says};
 use crate::wire::tls::is_no_tls;
 

@@ -16,7 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::error::{Refusal, WireError};
 use crate::wire::tls;
 

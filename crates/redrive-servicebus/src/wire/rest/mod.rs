@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::{Arrived, Handle, LockedAll, ReplaceOp, SettleAs, SettleKind, Tag, Wire, WireReceiver};
-use crate::connection::address::Address;
+use crate::address::Address;
 use crate::convert::{Incoming, WireMessage};
 use crate::error::{Refusal, WireError};
 use client::{Answer, Client, Verb};

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::locks::{RENEWAL_RETRY_WAIT, lasts};
+use super::{RENEWAL_RETRY_WAIT, lasts};
 use crate::convert::Incoming;
 use crate::convert::later::later;
 use crate::wire::{SessionRef, Wire};

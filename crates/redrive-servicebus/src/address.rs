@@ -4,7 +4,7 @@ use std::fmt;
 
 use redrive_core::{TransportError, TransportErrorKind};
 
-use crate::connection::auth::Credential;
+use crate::auth::Credential;
 use crate::error::{Refusal, WireError};
 use crate::options::{ConnectionOptions, TransportType};
 

@@ -1,4 +1,9 @@
 //! Renews the locks of deliveries in flight until they are settled.
+//!
+//! `reachable` knows which entities can be received from, and `session` holds one session.
+
+mod reachable;
+pub(crate) mod session;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::reachable::Reachable;
+use self::reachable::Reachable;
 use crate::connection::ReconnectingConnection;
 use crate::convert::later::later;
 use crate::entity::ASSUMED_LOCK_DURATION;
@@ -26,7 +31,7 @@ const LOCKS_PER_REQUEST: usize = 100;
 /// The minimum time to wait for the broker's answer when a lock has expired by the local clock: the clocks may differ.
 const MIN_EXPIRY_WAIT: Duration = Duration::from_secs(1);
 /// The wait before the next attempt to renew a lock.
-pub(super) const RENEWAL_RETRY_WAIT: Duration = Duration::from_secs(1);
+const RENEWAL_RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// The locks of all deliveries in flight, and the signals to the consumer about lost deliveries.
 #[derive(Debug, Default)]

@@ -1,14 +1,11 @@
-//! The connection of a transport: its address and credentials, and reconnecting.
-
-pub(crate) mod address;
-pub(crate) mod auth;
+//! The connection of a transport, and reconnecting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_transport::{Connect, Reconnecting};
 
-use self::address::Address;
+use crate::address::Address;
 use crate::error::WireError;
 use crate::options::Protocol;
 use crate::wire::{self, Wire};
