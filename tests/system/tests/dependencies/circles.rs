@@ -1,28 +1,46 @@
-//! Files depend on each other in one direction: no cycles, except between a parent and its children.
+//! Files depend on each other in one direction: no cycles, except between a parent and its children. So do rooms: the modules at a
+//! crate's root, each with all that is in its folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use crate::graph::{Graph, Sources};
 
-/// Files that use each other, directly or by way of others.
+/// Files, or rooms, that use each other, directly or by way of others.
 type Circle = BTreeSet<String>;
 
-#[test]
-fn no_crate_has_files_that_know_each_other_in_a_circle() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
-    let mut complaints = String::new();
-    for package in fs::read_dir(crates).expect("there are crates") {
+/// The graph of each crate, with its name.
+static CRATES: LazyLock<Vec<(String, Graph)>> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
+    let mut crates = Vec::new();
+    for package in fs::read_dir(folder).expect("there are crates") {
         let package = package.expect("a folder");
         let name = package.file_name().into_string().expect("a name");
         let mut sources = Sources::new();
         read(&package.path().join("src"), "", &mut sources);
         for root in ["lib.rs", "main.rs"].into_iter().filter(|root| sources.contains_key(*root)) {
-            complaints += &complaints_about(&name, &Graph::of(&sources, root));
+            crates.push((name.clone(), Graph::of(&sources, root)));
         }
     }
+    crates
+});
+
+#[test]
+fn no_crate_has_files_that_know_each_other_in_a_circle() {
+    assert_no_circles("files", Graph::clone);
+}
+
+#[test]
+fn no_crate_has_rooms_that_know_each_other_in_a_circle() {
+    assert_no_circles("rooms", Graph::rooms);
+}
+
+fn assert_no_circles(what: &str, of: fn(&Graph) -> Graph) {
+    let complaints: String =
+        CRATES.iter().map(|(package, graph)| complaints_about(package, what, &of(graph))).collect();
     assert!(complaints.is_empty(), "\n{complaints}");
 }
 
@@ -38,10 +56,10 @@ fn read(folder: &Path, prefix: &str, sources: &mut Sources) {
     }
 }
 
-fn complaints_about(package: &str, graph: &Graph) -> String {
+fn complaints_about(package: &str, what: &str, graph: &Graph) -> String {
     let mut complaints = String::new();
     for circle in circles(graph) {
-        let _ = writeln!(complaints, "{package}: {} files know each other in a circle:", circle.len());
+        let _ = writeln!(complaints, "{package}: {} {what} know each other in a circle:", circle.len());
         let inside = |file: &String| circle.contains(file);
         for ((from, to), names) in graph.uses.iter().filter(|((from, to), _)| inside(from) && inside(to)) {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -210,7 +228,46 @@ mod tests {
         let circle =
             graph(&[("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::B;"), ("b.rs", "use crate::a::A;")]);
         let all = "p: 2 files know each other in a circle:\n    a.rs → b.rs: crate::b::B\n    b.rs → a.rs: crate::a::A\n";
-        assert_eq!(complaints_about("p", &circle), all);
-        assert_eq!(complaints_about("p", &graph(&[("lib.rs", "mod a;"), ("a.rs", "")])), "");
+        assert_eq!(complaints_about("p", "files", &circle), all);
+        assert_eq!(complaints_about("p", "files", &graph(&[("lib.rs", "mod a;"), ("a.rs", "")])), "");
+    }
+
+    #[test]
+    fn rooms_are_a_circle_though_their_files_are_none() {
+        let uses_a =
+            ["use crate::a::x::X;", "use crate::X;", "use crate::a::X;", "fn z() -> super::super::X {}"];
+        for text in uses_a {
+            let files = [
+                ("lib.rs", "mod a; mod b; mod c; pub use a::X;"),
+                ("a/mod.rs", "mod x; mod y; pub use x::X;"),
+                ("a/x.rs", "pub struct X;"),
+                ("a/y.rs", "use crate::b::W;"),
+                ("b/mod.rs", "mod w; mod z; pub use w::W;"),
+                ("b/w.rs", "pub struct W;"),
+                ("b/z.rs", text),
+                ("c.rs", "use crate::X; use crate::b::W;"),
+            ];
+            let graph = graph(&files);
+            assert_eq!(circles(&graph), [] as [Circle; 0], "{text}");
+            let complaints = complaints_about("p", "rooms", &graph.rooms());
+            assert!(
+                complaints.starts_with("p: 2 rooms know each other in a circle:\n"),
+                "{text}: {complaints}"
+            );
+            assert!(
+                complaints.contains("    a → b: crate::b::W (a/y.rs)\n    b → a: "),
+                "{text}: {complaints}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_root_is_no_room() {
+        let files = [
+            ("lib.rs", "mod a; mod b; pub use b::B; pub struct Root;"),
+            ("a.rs", "use crate::{B, Root};"),
+            ("b.rs", "use crate::Root; pub struct B;"),
+        ];
+        assert_eq!(complaints_about("p", "rooms", &graph(&files).rooms()), "");
     }
 }

@@ -14,10 +14,10 @@ pub(crate) type Sources = BTreeMap<String, String>;
 /// What a file uses of another one, as it names it.
 pub(crate) type Names = BTreeSet<String>;
 
-/// The files of a crate, and who uses whom.
-#[derive(Debug, Default)]
+/// The files of a crate, or its rooms, and who uses whom.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
-    /// The path of the module that a file holds; empty for the root.
+    /// The path of the module that a file or room holds; empty for the root.
     pub(crate) modules: BTreeMap<String, Vec<String>>,
     pub(crate) uses: BTreeMap<(String, String), Names>,
 }
@@ -67,6 +67,23 @@ impl Graph {
             }
         }
         graph
+    }
+
+    /// Contracts the files to rooms, the modules at the root. The root itself is none: it holds all of them.
+    pub(crate) fn rooms(&self) -> Self {
+        let mut rooms = Self::default();
+        let room = |file: &String| self.modules[file].first().cloned();
+        for room in self.modules.keys().filter_map(room) {
+            rooms.modules.insert(room.clone(), vec![room]);
+        }
+        for ((from, to), names) in &self.uses {
+            let (Some(user), Some(used)) = (room(from), room(to)) else { continue };
+            if user != used {
+                let arrow = rooms.uses.entry((user, used)).or_default();
+                arrow.extend(names.iter().map(|name| format!("{name} ({from})")));
+            }
+        }
+        rooms
     }
 }
 

@@ -1,4 +1,4 @@
-//! The dependency rule of docs/architecture.md: of crates, read from `cargo metadata`, and of files, read from their sources.
+//! The dependency rule of docs/architecture.md: of crates, read from `cargo metadata`, and of files and rooms, read from their sources.
 
 mod circles;
 mod graph;
