@@ -44,6 +44,7 @@ const MAX_LOCKED: usize = 1000;
 ///
 /// If a future of it is dropped, the copy of the message that is being processed may be stored; with transactions its original is
 /// then removed too. Other messages that were received stay locked until their locks expire.
+/// Nobody else on the connection is harmed.
 #[derive(Clone, Debug)]
 pub struct ServiceBusShelves {
     shared: Arc<Shared>,

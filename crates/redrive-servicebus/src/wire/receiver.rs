@@ -13,6 +13,8 @@ use fe2o3_amqp_types::definitions::{Fields, SenderSettleMode};
 use fe2o3_amqp_types::messaging::{Body, Source};
 use futures::FutureExt as _;
 use serde_amqp::Value;
+use tokio::runtime::Handle as Runtime;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::waits::CLOSE_WAIT;
@@ -22,7 +24,8 @@ use crate::error::{Refusal, WireError};
 
 #[derive(Debug)]
 pub(super) struct AmqpReceiver {
-    receiver: Receiver,
+    /// `None`: it is closed, or is being closed.
+    receiver: Option<Receiver>,
     /// The path of the entity that it receives from.
     source: String,
     handle: Arc<LinkHandle>,
@@ -65,7 +68,11 @@ impl AmqpReceiver {
         let (found, properties) = (receiver.source().clone(), receiver.properties(Clone::clone));
         let handle = Arc::new(LinkHandle { disposer: receiver.disposer(), live: AtomicBool::new(true) });
         let source = source.address.unwrap_or_default();
-        Ok((Self { receiver, source, handle }, found, properties.unwrap_or_default()))
+        Ok((Self { receiver: Some(receiver), source, handle }, found, properties.unwrap_or_default()))
+    }
+
+    fn receiver(&mut self) -> Result<&mut Receiver, WireError> {
+        self.receiver.as_mut().ok_or_else(|| WireError::interrupted("the link is closed"))
     }
 
     fn arrived(
@@ -98,22 +105,23 @@ impl AmqpReceiver {
 #[async_trait]
 impl WireReceiver for AmqpReceiver {
     async fn next(&mut self) -> Result<Arrived, WireError> {
-        let received = self.receiver.recv().await;
+        let received = self.receiver()?.recv().await;
         self.arrived(received)
     }
 
     fn next_now(&mut self) -> Option<Result<Arrived, WireError>> {
+        let receiver = self.receiver.as_mut()?;
         // Unconstrained: a message that has arrived must be found even if the task has used up its budget.
-        let received = tokio::task::unconstrained(self.receiver.recv()).now_or_never()?;
+        let received = tokio::task::unconstrained(receiver.recv()).now_or_never()?;
         Some(self.arrived(received))
     }
 
     async fn allow(&mut self, more: u32) -> Result<(), WireError> {
-        self.receiver.set_credit(more).await.map_err(|error| read_error::illegal_state(&error))
+        self.receiver()?.set_credit(more).await.map_err(|error| read_error::illegal_state(&error))
     }
 
     async fn drain(&mut self) -> Result<(), WireError> {
-        self.receiver.drain().await.map_err(|error| read_error::illegal_state(&error))
+        self.receiver()?.drain().await.map_err(|error| read_error::illegal_state(&error))
     }
 
     async fn ended(&mut self) {
@@ -126,11 +134,29 @@ impl WireReceiver for AmqpReceiver {
         Arc::<LinkHandle>::clone(&self.handle)
     }
 
-    async fn close(self: Box<Self>) {
+    async fn close(mut self: Box<Self>) {
         self.handle.live.store(false, Ordering::Release);
-        // If that fails, the link is already gone.
-        let _ = tokio::time::timeout(CLOSE_WAIT, self.receiver.close()).await;
+        if let Some(receiver) = self.receiver.take() {
+            close(receiver).await;
+        }
     }
+}
+
+impl Drop for AmqpReceiver {
+    /// Closes a link that nobody closed, as of a cancelled look at a shelf: the client library ends the session, and with it all other
+    /// links, if a message arrives for a link that was dropped.
+    fn drop(&mut self) {
+        // One that the broker ended needs no close.
+        let open = self.receiver.take().filter(|_| self.handle.live.swap(false, Ordering::AcqRel));
+        if let (Some(receiver), Ok(runtime)) = (open, Runtime::try_current()) {
+            runtime.spawn(close(receiver));
+        }
+    }
+}
+
+async fn close(receiver: Receiver) {
+    // If that fails, the link is already gone.
+    let _ = timeout(CLOSE_WAIT, receiver.close()).await;
 }
 
 #[async_trait]

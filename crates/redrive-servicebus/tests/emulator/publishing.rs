@@ -44,7 +44,7 @@ async fn a_lost_answer_is_an_error_that_says_that_the_message_may_be_stored() ->
 }
 
 /// Drops a future after so many polls, if it is not ready before.
-async fn dropped_after(polls: usize, future: impl Future) {
+pub(crate) async fn dropped_after(polls: usize, future: impl Future) {
     let (mut future, mut polled) = (pin!(future), 0);
     poll_fn(|context| {
         polled += 1;

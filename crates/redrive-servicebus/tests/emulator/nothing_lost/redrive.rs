@@ -11,6 +11,8 @@ use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use redrive_testkit::contract::{Started, eventually};
 
+use crate::publishing::dropped_after;
+
 use super::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, settle_next, started};
 
 async fn dead_lettered(
@@ -226,6 +228,29 @@ async fn a_parking_queue_that_forwards_its_messages_is_not_an_empty_shelf() -> R
         assert!(said.contains("`parked`") && said.contains("`ForwardTo`"), "{said}");
     }
     assert_eq!(shelves.count(Shelf::DeadLetter).await?, 0);
+    Ok(())
+}
+
+/// Messages that are on their way to a link whose reader stopped waiting end no other link.
+#[tokio::test]
+async fn a_cancelled_run_over_a_shelf_ends_no_other_link() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    for _ in 0..30 {
+        // Large: they take a while.
+        transport.publish(Message::new(vec![b'x'; 100 * 1024])).await?;
+        settle_next(&transport, Disposition::DeadLetter(broken())).await?;
+    }
+    let (queue, shelf) = (emulator.entity(QUEUE)?, emulator.entity(DEAD_LETTERS)?);
+    let shelves = transport.shelves();
+    for polls in 0..20 {
+        dropped_after(polls, shelves.redrive(Shelf::DeadLetter, &Selection::All)).await;
+        eventually("the link is closed", async || shelf.waiting() == 0).await;
+        // The next run need not wait for what this one held.
+        shelf.expire_locks();
+        assert_eq!((queue.senders(), emulator.connections()), (1, 1), "after {polls} polls");
+        transport.publish(Message::new("")).await?;
+    }
     Ok(())
 }
 
