@@ -224,9 +224,10 @@ impl Node {
     /// # Errors
     /// When it does not start; with the end of its output.
     pub fn restart(&self) -> Result<()> {
+        self.engine().kill()?;
+        let _turn = if self.inner.starts_alone { Some(turn_to_start()?) } else { None };
         let mut engine = self.engine();
         engine.kill()?;
-        let _turn = if self.inner.starts_alone { Some(turn_to_start()?) } else { None };
         engine.start()?;
         let greeting = handshake::wait(self.address(), START, || engine.alive())
             .with_context(|| format!("RabbitMQ {} did not start: {}", self.release(), engine.output()))?;

@@ -349,6 +349,9 @@ impl Run {
                 let took = self.look.began.take().map_or(Duration::ZERO, |began| now.saturating_sub(began));
                 self.look.next = now.saturating_add(self.options.look_every.max(took));
             }
+            Event::NotLooked => {
+                self.look = Look { next: now, began: None, is_stale: true };
+            }
             Event::Pause => self.paused = Some(PauseReason::Asked),
             Event::Resume => {
                 self.paused = None;

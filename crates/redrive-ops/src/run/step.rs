@@ -22,7 +22,7 @@ pub enum Step {
         handles: Vec<EntryHandle>,
     },
     /// Look for the fate of the entries that are [awaited](super::Run::awaited), and at the work queue. Tell what was found with
-    /// [`Event::Fate`] and [`Event::WorkQueue`], and at last [`Event::Looked`].
+    /// [`Event::Fate`] and [`Event::WorkQueue`], and at last [`Event::Looked`]; or only [`Event::NotLooked`].
     Look,
     /// Do nothing until this time, or until an event.
     Wait {
@@ -85,7 +85,7 @@ pub enum StopReason {
     TooManyFailures,
     /// A person aborted it.
     Aborted,
-    /// The broker could not be used.
+    /// The broker could not be used, or others had the shelf for too long.
     Broker(String),
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for StopReason {
             Self::SameFailure => f.write_str("the same failure came back"),
             Self::TooManyFailures => f.write_str("messages kept failing at the slowest rate"),
             Self::Aborted => f.write_str("aborted by a person"),
-            Self::Broker(error) => write!(f, "the broker cannot be used: {error}"),
+            Self::Broker(error) => write!(f, "it cannot go on: {error}"),
         }
     }
 }
@@ -112,6 +112,8 @@ pub enum Event {
     WorkQueue(WorkQueue),
     /// The look is over.
     Looked,
+    /// The [look](Step::Look) that was asked for ended before it saw anything: it is asked for again.
+    NotLooked,
     /// A person pauses the run.
     Pause,
     /// A person lets it go on.

@@ -142,7 +142,7 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
         // Counted before the scan: what comes in between is seen, and leads to one more scan.
         let mut counted = self.count(look).await?;
         // What the run held at the last scan was not seen: it may be one that came back.
-        if self.counted == Some(counted) && (self.saw_all || look.held > 0) {
+        if self.counted == Some(counted) && (self.saw_all || look.held > 0) && self.unjudged.is_empty() {
             return Ok(Vec::new());
         }
         let mut shelves = vec![Shelf::DeadLetter];

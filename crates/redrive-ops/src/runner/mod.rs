@@ -281,7 +281,7 @@ impl<'a> Runner<'a> {
         let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
             plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
         let mut order = Vec::with_capacity(expected.len());
-        let began = Instant::now();
+        let mut took = Duration::ZERO;
         let mut heard = Vec::new();
         for again in [false, true] {
             let unseen =
@@ -292,7 +292,13 @@ impl<'a> Runner<'a> {
                     break;
                 }
                 // Others take about as long to read the shelf.
-                tokio::time::sleep(LOOK_AGAIN_AFTER.max(began.elapsed() * 2)).await;
+                let until = Instant::now() + LOOK_AGAIN_AFTER.max(took * 2);
+                while let Ok(Some(event)) = tokio::time::timeout_at(until, self.events.recv()).await {
+                    if self.is_ended_by(&event) {
+                        return Ok(Ok(()));
+                    }
+                    heard.push(event);
+                }
             }
             let asked = Instant::now();
             let holder = loop {
@@ -310,22 +316,21 @@ impl<'a> Runner<'a> {
                     }
                     ControlFlow::Continue(())
                 };
-                let error = match shelves.scan(plan.shelf(), &mut each).await {
+                let began = Instant::now();
+                let scanned = shelves.scan(plan.shelf(), &mut each).await;
+                took = began.elapsed();
+                let error = match scanned {
                     Ok(holder) => break holder,
                     Err(error) => error,
                 };
-                match self.waits_for_turn(&error, asked).await {
-                    // Nothing was compared, and nothing is sent.
-                    Waited::Heard(Event::Abort) => {
-                        self.run.on(Event::Abort, self.now());
-                        return Ok(Ok(()));
-                    }
-                    Waited::Heard(event) => heard.push(event),
+                match self.waits_for_turn(error, asked).await {
                     Waited::Again => {}
-                    Waited::GivenUp => return Ok(Err(error)),
+                    Waited::Heard(event) if self.is_ended_by(&event) => return Ok(Ok(())),
+                    Waited::Heard(event) => heard.push(event),
+                    Waited::GivenUp(error) => return Ok(Err(error)),
                 }
-                self.show(Activity::Checking);
             };
+            self.show(Activity::Checking);
             let unseen =
                 |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
             if again
@@ -359,31 +364,31 @@ impl<'a> Runner<'a> {
 
     async fn send(&mut self, action: PlanAction, handles: Vec<EntryHandle>) -> Result<(), JournalError> {
         self.show(Activity::Sending);
-        if let Some(Originals { path, file, .. }) = &self.originals
-            && !own_file::is_at(file, path)
-        {
-            return Err(JournalError::Deleted { path: path.clone() });
-        }
+        self.check_originals()?;
         self.journal.intent(action, &handles, SystemTime::now())?;
         let began = Instant::now();
         let (states, stopped) = loop {
             let shelf = self.run.plan().shelf();
             let (states, stopped) = act::act(self.sending(), shelf, action, handles.clone()).await;
+            let Some(error) = stopped else { break (states, None) };
             // The rest of a step that was done in part has its turn in the next one.
-            let is_begun = states.iter().any(|(_, state)| *state != EntryState::NotTried);
-            let waited = match &stopped {
-                Some(error) if is_begun && error.kind() == TransportErrorKind::Busy => break (states, None),
-                Some(error) => self.waits_for_turn(error, began).await,
-                None => Waited::GivenUp,
-            };
-            match waited {
-                Waited::Again => self.show(Activity::Sending),
-                Waited::Heard(event) => {
-                    self.run.on(event, self.now());
-                    break (states, None);
-                }
-                Waited::GivenUp => break (states, stopped),
+            if error.kind() == TransportErrorKind::Busy
+                && states.iter().any(|(_, state)| *state != EntryState::NotTried)
+            {
+                break (states, None);
             }
+            match self.waits_for_turn(error, began).await {
+                Waited::Again => {}
+                Waited::Heard(event) => {
+                    let ends_step = matches!(event, Event::Pause | Event::Abort);
+                    self.run.on(event, self.now());
+                    if ends_step {
+                        break (states, None);
+                    }
+                }
+                Waited::GivenUp(error) => break (states, Some(error)),
+            }
+            self.check_originals()?;
         };
         self.run.on(Event::Results(states.clone()), self.now());
         if let Some(error) = stopped {
@@ -401,29 +406,33 @@ impl<'a> Runner<'a> {
             leased.lease.end().await;
         }
         let began = Instant::now();
-        loop {
+        let seen = loop {
             let error = match self.seen().await {
-                Ok((fates, work_queue)) => {
-                    self.journal.fates(&fates)?;
-                    for SeenFate { handle, fate, .. } in fates {
-                        self.run.on(Event::Fate(handle, fate), self.now());
-                    }
-                    self.run.on(Event::WorkQueue(work_queue), self.now());
-                    break;
-                }
+                Ok(seen) => break Ok(seen),
                 Err(error) => error,
             };
-            match self.waits_for_turn(&error, began).await {
-                Waited::Again => self.show(Activity::Looking),
+            match self.waits_for_turn(error, began).await {
+                Waited::Again => {}
                 Waited::Heard(event) => {
+                    let ends_look = matches!(event, Event::Pause | Event::Abort);
                     self.run.on(event, self.now());
-                    break;
+                    if ends_look {
+                        self.run.on(Event::NotLooked, self.now());
+                        return Ok(());
+                    }
                 }
-                Waited::GivenUp => {
-                    self.run.on(Event::Broken(error.to_string()), self.now());
-                    break;
-                }
+                Waited::GivenUp(error) => break Err(error),
             }
+        };
+        match seen {
+            Ok((fates, work_queue)) => {
+                self.journal.fates(&fates)?;
+                for SeenFate { handle, fate, .. } in fates {
+                    self.run.on(Event::Fate(handle, fate), self.now());
+                }
+                self.run.on(Event::WorkQueue(work_queue), self.now());
+            }
+            Err(error) => self.run.on(Event::Broken(error.to_string()), self.now()),
         }
         self.run.on(Event::Looked, self.now());
         Ok(())
@@ -468,14 +477,46 @@ impl<'a> Runner<'a> {
     }
 
     /// Waits a moment after an error if it is that others have the shelf, and they have not had it for too long. Cancel safe.
-    async fn waits_for_turn(&mut self, error: &TransportError, since: Instant) -> Waited {
-        if error.kind() != TransportErrorKind::Busy || since.elapsed() >= TURN_WITHIN {
-            return Waited::GivenUp;
+    async fn waits_for_turn(&mut self, error: TransportError, since: Instant) -> Waited {
+        if error.kind() != TransportErrorKind::Busy {
+            return Waited::GivenUp(error);
+        }
+        if since.elapsed() >= TURN_WITHIN {
+            let minutes = TURN_WITHIN.as_secs() / 60;
+            let text = format!(
+                "others had the shelf for {minutes} minutes, and a run waits no longer. At last: {error}"
+            );
+            return Waited::GivenUp(TransportError::new(TransportErrorKind::Busy, text));
         }
         self.show(Activity::WaitingForTurn);
         match tokio::time::timeout(BETWEEN_TRIES, self.events.recv()).await {
             Ok(Some(event)) => Waited::Heard(event),
             _ => Waited::Again,
+        }
+    }
+
+    /// Ends the run if a person wants that before the plan was compared with the shelf. What became of the steps of a process that died is
+    /// not known then: such a run can be resumed once more.
+    fn is_ended_by(&mut self, event: &Event) -> bool {
+        let is_abort = matches!(event, Event::Abort);
+        if is_abort {
+            let ended = match self.replay {
+                Some(_) => {
+                    Event::Broken("ended by a person before the plan was compared with the shelf".into())
+                }
+                None => Event::Abort,
+            };
+            self.run.on(ended, self.now());
+        }
+        is_abort
+    }
+
+    fn check_originals(&self) -> Result<(), JournalError> {
+        match &self.originals {
+            Some(Originals { path, file, .. }) if !own_file::is_at(file, path) => {
+                Err(JournalError::Deleted { path: path.clone() })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -528,7 +569,7 @@ enum Waited {
     /// A person said this meanwhile.
     Heard(Event),
     /// It is another error, or they have had it for too long.
-    GivenUp,
+    GivenUp(TransportError),
 }
 
 /// Error for a run that cannot tell what became of entries.

@@ -231,7 +231,7 @@ async fn the_lease_of_a_dead_process_is_waited_for(scene: Scene) {
     let shelves = transport.shelves();
     let dies = async {
         // It is refused meanwhile: these are answered behind its question, on the same connection.
-        for _ in 0..50 {
+        for _ in 0..15 {
             shelves.count(Shelf::DeadLetter).await.expect("counted");
         }
         scene.delete(&lease).await;
@@ -340,7 +340,7 @@ async fn a_count_and_its_holder_are_of_one_moment(scene: Scene) {
     eventually("it holds all", async || count().await == 0).await;
     let ends = async {
         // The count has begun: these are answered behind its first question.
-        for _ in 0..50 {
+        for _ in 0..15 {
             count().await;
         }
         channel.close(200, "OK".into()).await.expect("closed");

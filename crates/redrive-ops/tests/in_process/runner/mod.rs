@@ -15,7 +15,7 @@ use redrive_core::{
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{
     Activity, EntryState, FinishedRun, Hold, JournalError, JournalFolder, JournalHeader, Operator,
-    PauseReason, Plan, PlanAction, PlanOptions, RunOptions, Runner, StopReason, UncertainEntries,
+    PauseReason, Plan, PlanAction, PlanOptions, RunControl, RunOptions, Runner, StopReason, UncertainEntries,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -304,6 +304,44 @@ async fn a_run_waits_until_it_may_look() -> Result<(), BoxError> {
     let finished = finished?;
     assert_eq!(finished.stopped, Some(StopReason::SameFailure));
     assert_eq!((finished.report.left, busy.scans.load(Ordering::Relaxed)), (35, 62));
+    Ok(())
+}
+
+/// The look that was interrupted is done again: what the canary failed with is seen before anything else is sent.
+#[tokio::test(start_paused = true)]
+async fn a_person_who_pauses_a_look_does_not_end_it() -> Result<(), BoxError> {
+    let pauses = |control: &RunControl| {
+        control.pause();
+        control.resume();
+    };
+    let words: [&dyn Fn(&RunControl); 2] = [&pauses, &|control| control.rate(9)];
+    for says in words {
+        let scene = Scene::new(ENTRIES).await?;
+        let header = scene.header(unwatched()).await?;
+        let mut busy = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
+        busy.busy_scans = 1..100;
+        let stop = Notify::new();
+        let fails =
+            |delivery: Delivery| async move { Disposition::DeadLetter(failure("no stock", &delivery)) };
+        let consumer =
+            Consumer::new(scene.broker.transport("orders")).with_dead_letter_backoff(NoRetry).handler(fails);
+        let runner = Runner::begin(&busy, &scene.folder, header)?;
+        let control = runner.control();
+        let run = async {
+            let finished = runner.run().await;
+            stop.notify_one();
+            finished
+        };
+        let operator = async {
+            tokio::time::sleep(secs(45)).await;
+            assert_eq!(control.progress().activity, Activity::WaitingForTurn);
+            says(&control);
+        };
+        let (consumed, finished, ()) = tokio::join!(consumer.run_until(stop.notified()), run, operator);
+        consumed?;
+        let finished = finished?;
+        assert_eq!((finished.stopped, finished.report.left), (Some(StopReason::SameFailure), 35));
+    }
     Ok(())
 }
 
