@@ -52,6 +52,7 @@ impl Closing {
         self.tested = Some(took);
         self.reported.extend(reported);
         self.failures.extend(tally.failed.iter().cloned());
+        self.failures.extend(tally.unended.iter().map(|test| format!("{test}: did not end")));
         self.panics.extend(tally.panics.iter().map(|line| short(line)));
         let lost = self.counts.failed.saturating_sub(tally.failed.len());
         self.failures

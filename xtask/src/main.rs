@@ -15,6 +15,7 @@ mod closing;
 mod facade;
 #[cfg(test)]
 mod links;
+mod overtime;
 mod programs;
 mod rivals;
 mod sdks;

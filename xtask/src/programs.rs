@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use crate::overtime::Overtime;
+
 /// Programs with many tests that mostly wait, and how many of these tests run at once. Where tests start brokers of their own, more at once
 /// starve each other.
 const WAITING: [(&str, usize); 3] = [("conformance", 32), ("broker/main", 6), ("rabbitmq/main", 4)];
@@ -31,7 +33,7 @@ const LONGEST_FIRST: [&str; 12] = [
     "redrive-servicebus tests/emulator/main.rs",
 ];
 
-/// Time limit of a program: far more than any takes.
+/// Time limit of a program: far more than any takes. That of each of its tests is [`TEST_HANGS_AFTER`](crate::overtime::TEST_HANGS_AFTER).
 const HANGS_AFTER: Duration = Duration::from_secs(40 * 60);
 /// Time limit of all programs together: less than the 90 minutes of CI, which ends a run without a word of what failed.
 pub(crate) const RUN_ENDS_AFTER: Duration = Duration::from_secs(80 * 60);
@@ -53,6 +55,8 @@ pub(crate) struct Ended {
     /// Its whole output, after a line that names it as cargo does.
     pub(crate) output: String,
     pub(crate) passed: bool,
+    /// Tests of a program that was killed which had run for over a minute and had not ended.
+    pub(crate) unended: Vec<String>,
     /// Summary in one line.
     pub(crate) summary: String,
 }
@@ -101,14 +105,19 @@ impl Program {
                 drop(reading);
             }
         });
-        let status = loop {
+        let mut overtime = Overtime::default();
+        let mut parsed = 0;
+        let (status, unended) = loop {
             if let Some(status) = child.try_wait()? {
-                break status.to_string();
+                break (status.to_string(), Vec::new());
             }
-            if Instant::now() > deadline {
+            let now = Instant::now();
+            parsed += overtime.read_lines(&lock(&printed)[parsed..], now);
+            if now > deadline || overtime.is_over(now) {
                 child.kill()?;
                 child.wait()?;
-                break "killed: its time was over".to_owned();
+                let unended = overtime.into_names();
+                break (format!("killed: its time was over; still running: {unended:?}"), unended);
             }
             std::thread::sleep(Duration::from_millis(20));
         };
@@ -120,7 +129,12 @@ impl Program {
         let output = format!("     Running {name} ({path})\n{printed}");
         let passed = status == PASSED;
         let result = if passed { "ok" } else { "FAILED" };
-        Ok(Ended { output, passed, summary: format!("<== {result}: {name} ({took:.1} s, {status})") })
+        Ok(Ended {
+            output,
+            passed,
+            unended,
+            summary: format!("<== {result}: {name} ({took:.1} s, {status})"),
+        })
     }
 }
 

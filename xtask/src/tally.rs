@@ -26,6 +26,8 @@ pub(crate) struct Tally {
     pub(crate) ran_on: BTreeMap<Version, usize>,
     /// `binary: test` of each failed test.
     pub(crate) failed: Vec<String>,
+    /// `binary: test` of each test that was running for over a minute when its program was killed.
+    pub(crate) unended: Vec<String>,
     /// Where and why failed tests panicked.
     pub(crate) panics: Vec<String>,
     /// `binary: test: reason` of each ignored test.

@@ -115,7 +115,9 @@ fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>, skipped
             let ended = program.run(&arguments, &environment, deadline)?;
             // Of a program that passed, only these lines matter.
             println!("{}{}", if ended.passed { "" } else { &ended.output }, ended.summary);
-            tally.lock().unwrap_or_else(PoisonError::into_inner).read_program(&ended.output, ended.passed);
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.read_program(&ended.output, ended.passed);
+            tally.unended.extend(ended.unended.iter().map(|test| format!("{}: {test}", program.name)));
         }
         Ok(())
     };
