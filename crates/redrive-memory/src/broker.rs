@@ -1,7 +1,8 @@
 //! The broker: any number of queues behind one lock, and a clock.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use redrive_core::{Message, Shelf, TransportError};
 use tokio::sync::Notify;
@@ -57,8 +58,8 @@ struct Shared {
     changed: Notify,
     /// The same moment on both clocks.
     started: (Instant, SystemTime),
-    /// Distinguishes this broker from that of an earlier process.
-    epoch: u128,
+    /// Distinguishes this broker from all others. Random: two brokers may start within one tick of the clock.
+    nonce: u64,
 }
 
 impl MemoryBroker {
@@ -172,8 +173,8 @@ impl MemoryBroker {
         &self.shared.options
     }
 
-    pub(crate) fn epoch(&self) -> u128 {
-        self.shared.epoch
+    pub(crate) fn nonce(&self) -> u64 {
+        self.shared.nonce
     }
 
     pub(crate) fn changed(&self) -> &Notify {
@@ -215,13 +216,12 @@ impl QueueHandle {
 
 impl Shared {
     fn new(options: MemoryOptions) -> Self {
-        let started = SystemTime::now();
         Self {
             options,
             state: Mutex::default(),
             changed: Notify::new(),
-            started: (Instant::now(), started),
-            epoch: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis(),
+            started: (Instant::now(), SystemTime::now()),
+            nonce: RandomState::new().build_hasher().finish(),
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::error::{self, Refusal};
 use crate::queue::Entry;
 use crate::state::State;
 
-/// The shelves of one queue on a [`MemoryBroker`]. A handle has the number of an entry, which is unique in the queue, and the
-/// start time of the broker: a handle from before a restart matches no entry.
+/// The shelves of one queue on a [`MemoryBroker`]. A handle has the number of an entry, which is unique in the queue, and a
+/// random number of the broker: a handle of another broker, or from before a restart, matches no entry.
 #[derive(Clone, Debug)]
 pub struct MemoryShelves {
     broker: MemoryBroker,
@@ -77,7 +77,7 @@ impl MemoryShelves {
     }
 
     fn entry_name(&self, number: u64) -> String {
-        format!("{:x}-{number}", self.broker.epoch())
+        format!("{:x}-{number}", self.broker.nonce())
     }
 
     /// Parses the name of an entry. Returns `None` unless this broker wrote exactly this name.

@@ -21,7 +21,7 @@ fn moved(message: &Message) -> Settlement {
 async fn a_ladder_of_hours_runs_in_no_time() {
     let orders = started(Memory::new("orders")).await;
     orders.publish(Message::new("slow").with_id("a")).await.unwrap();
-    let (real, begun) = (std::time::Instant::now(), orders.now());
+    let begun = orders.now();
     for hours in [1, 4, 24] {
         let received = orders.receive().await.unwrap().unwrap();
         let facts = orders.facts();
@@ -35,7 +35,6 @@ async fn a_ladder_of_hours_runs_in_no_time() {
     assert_eq!(last.delivery.attempt(), 4);
     let virtually = orders.now().duration_since(begun).unwrap();
     assert!(virtually >= Duration::from_secs(29 * 3600) && virtually < Duration::from_secs(29 * 3601));
-    assert!(real.elapsed() < Duration::from_secs(3600));
 }
 
 #[tokio::test]
@@ -149,7 +148,7 @@ fn publishing_and_dropping_need_no_runtime() {
 }
 
 #[tokio::test]
-async fn handles_and_cursors_of_an_earlier_broker_name_nothing() {
+async fn handles_and_cursors_of_another_broker_name_nothing() {
     let with_two = async || {
         let broker = MemoryBroker::new();
         let shelves = broker.shelves("orders");
@@ -160,15 +159,8 @@ async fn handles_and_cursors_of_an_earlier_broker_name_nothing() {
         (shelves, page.entries[0].handle.clone(), page.next.expect("there is another one"))
     };
     let (_, old, old_cursor) = with_two().await;
-    // A process takes longer to start than this clock needs to go on.
-    let begun = std::time::Instant::now();
-    let (shelves, new, _) = loop {
-        assert!(begun.elapsed() < secs(10), "another broker has the same handles");
-        let next = with_two().await;
-        if next.1 != old {
-            break next;
-        }
-    };
+    let (shelves, new, _) = with_two().await;
+    assert_ne!(new, old, "another broker has the same handles");
     let report = shelves.discard(Shelf::DeadLetter, &Selection::handles([old.clone(), new])).await;
     let report = report.expect("it begins");
     let outcome =
