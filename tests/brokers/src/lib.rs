@@ -12,6 +12,7 @@
 //! | [`proxy`] | a TCP proxy that freezes, cuts, refuses and delays |
 //! | [`handshake`] | whether somebody speaks AMQP on a port, and who |
 //! | [`process`], [`command`] | processes that die with the test; programs that run to their end |
+//! | [`Refusals`] | a bound for messages that RabbitMQ 3.10 refuses while their quorum queue is new |
 //! | [`report`](fn@report) | a line for the closing report of `cargo xtask test` |
 //!
 //! Everything but the proxy blocks: a broker takes seconds to start, and most callers have nothing else
@@ -34,6 +35,7 @@ mod chroot;
 #[cfg(feature = "emulator")]
 mod emulator;
 mod network;
+mod new_queue;
 mod ports;
 mod report;
 mod turn;
@@ -46,6 +48,7 @@ pub use env::{
     Broker, ON_RABBITMQ_VARIABLE, broker, emulated_on_rabbitmq, own_node, own_node_with, own_node_with_files,
     own_node_with_plugins, shared_url,
 };
+pub use new_queue::Refusals;
 pub use node::Node;
 pub use ports::free_port;
 pub use proxy::Proxy;

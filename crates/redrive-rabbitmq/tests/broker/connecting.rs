@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::common::{self, Scene, message, needs, next, publish, settles};
+use crate::common::{self, Scene, message, needs, next, publish_at_least_once, settles};
 use redrive_brokers::{Node, Proxy, Turn, Version, node_in_turn};
 use redrive_core::{BoxError, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Credentials, Options, QueueType, RabbitMq};
@@ -116,7 +116,7 @@ async fn ctl(node: &Node, arguments: &'static [&'static str]) -> String {
 /// published again, as a producer would, and may come twice. What came over the old connection just before it ended is lost,
 /// and is redelivered.
 async fn round(transport: &Started<RabbitMq>, id: &str) {
-    publish(transport, message(id)).await;
+    publish_at_least_once(transport, message(id)).await;
     loop {
         let hand = next(transport).await;
         let arrived = hand.delivery.id() == id;

@@ -351,17 +351,15 @@ async fn until_dead_letters_go_to(scene: &Scene, queue: &str) {
         got.ack(BasicAckOptions::default()).await.expect("acknowledged");
         true
     };
-    loop {
+    eventually("the work queue knows of the policy", async || {
         scene.publish_raw(&scene.queue, b"probe", BasicProperties::default()).await;
         eventually("it can be rejected", async || reject_one(&channel, &scene.queue).await).await;
-        let goes_there = found("it is there, or comes round", async || {
+        found("it is there, or comes round", async || {
             if took(queue).await { Some(true) } else { took(&scene.queue).await.then_some(false) }
         })
-        .await;
-        if goes_there {
-            return;
-        }
-    }
+        .await
+    })
+    .await;
 }
 
 /// Rejects the next message of a queue, without requeueing it; false where none is there.

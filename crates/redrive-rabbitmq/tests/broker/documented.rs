@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{
     self, Scene, bind, complete, dead_letter, exchange, message, needs, next, planned, publish, publish_to,
-    retry, settle, started, text, tidy_up, with_short_wait,
+    retry, settle, started, text, tidy_up, try_published, with_short_wait,
 };
 use lapin::options::{BasicGetOptions, BasicRejectOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
@@ -319,11 +319,10 @@ async fn works(node: &Node, options: Options, grants: Grants) -> Result<(), Tran
         Ok(transport) => transport,
         Err(refused) => return Err(refused.kind()),
     };
-    while let Err(error) = transport.publish(message("a")).await {
-        if error.to_string().contains("ACCESS_REFUSED") {
-            transport.close().await;
-            return Err(TransportErrorKind::Unauthorized);
-        }
+    if let Err(error) = try_published(&transport.publisher(), message("a")).await {
+        assert!(error.to_string().contains("ACCESS_REFUSED"), "{error}");
+        transport.close().await;
+        return Err(TransportErrorKind::Unauthorized);
     }
     let hand = next(&transport).await;
     let settlement = retry(&transport, &hand.delivery, Duration::from_millis(100));

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Scene, dead_letter, message, needs, next, publish, settle, settles};
+use crate::common::{
+    self, Scene, dead_letter, message, needs, next, publish, publish_at_least_once, settle, settles,
+};
 use crate::fault_proxy::through_proxy;
 use futures::FutureExt as _;
 use redrive_brokers::Proxy;
@@ -196,7 +198,7 @@ async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Sce
     let transport = Arc::new(connected(options, &url).await);
     let transport =
         found("it starts", async || Started::open(Arc::clone(&transport), &needs).await.ok()).await;
-    publish(&transport, message("a")).await;
+    publish_at_least_once(&transport, message("a")).await;
     let held = tokio::sync::Mutex::new(Some(next(&transport).await.receipt));
     proxy.freeze();
     // Nobody says that the connection ended: that it is lost shows in that its delivery is.
@@ -217,7 +219,7 @@ async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Sce
         let _ = transport.settle(hand.receipt, Settlement::Complete).await;
     }
     // Publishing goes on as well.
-    publish(&transport, message("c")).await;
+    publish_at_least_once(&transport, message("c")).await;
     producer.close().await;
     transport.close().await;
     scene.tidy_up(&needs).await;

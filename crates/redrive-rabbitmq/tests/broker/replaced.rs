@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{
-    self, ARRIVAL, Scene, complete, dead_letter, message, needs, next, publish, retry, settle, text,
-    with_short_wait,
+    self, ARRIVAL, Scene, complete, dead_letter, message, needs, next, publish, publish_at_least_once, retry,
+    settle, text, with_short_wait,
 };
 use crate::fault_proxy::{FaultProxy, through_proxy};
 use futures::FutureExt as _;
@@ -108,7 +108,8 @@ async fn a_work_queue_that_came_back_without_its_arguments_is_waited_for(scene: 
     // A person mends it, and the intake goes on by itself.
     scene.delete(&scene.queue).await;
     transport.connected().await;
-    works(&transport).await;
+    publish_at_least_once(&transport, message("a")).await;
+    complete(&transport, next(&transport).await.receipt).await;
     transport.close().await;
     scene.tidy_up(&needs).await;
 }
@@ -166,7 +167,7 @@ async fn what_waits_in_the_single_queue_finds_its_way_back(scene: Scene) {
     let transport = options.connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     replaced_in_an_outage(&scene, &proxy, &ours(&scene, &format!("{}--failed", scene.queue))).await;
-    publish(&transport, message("a")).await;
+    publish_at_least_once(&transport, message("a")).await;
     let hand = next(&transport).await;
     let settlement = retry(&transport, &hand.delivery, Duration::from_millis(100));
     settle(&transport, hand.receipt, settlement).await;

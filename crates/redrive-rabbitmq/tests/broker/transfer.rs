@@ -11,7 +11,7 @@ use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_core::{Needs, Planning, Received, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, SingleQueue, Topology};
-use redrive_testkit::contract::{Started, eventually};
+use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
     a_transfer_cut_off_half_way_loses_nothing,
@@ -246,14 +246,15 @@ async fn sum(scene: &Scene, queues: &[String]) -> usize {
 /// RabbitMQ counts none in a quorum queue that does not answer within 250 ms: it is asked again.
 async fn ready(scene: &Scene, queue: &str) -> usize {
     const TOLD_WITHIN: Duration = Duration::from_millis(200);
-    loop {
+    found("the broker counts in time", async || {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let channel = scene.channel().await;
         let asked = Instant::now();
-        let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
-        match found.map_or(0, |queue| queue.message_count() as usize) {
-            0 if asked.elapsed() >= TOLD_WITHIN => {}
-            count => return count,
+        let declared = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
+        match declared.map_or(0, |queue| queue.message_count() as usize) {
+            0 if asked.elapsed() >= TOLD_WITHIN => None,
+            count => Some(count),
         }
-    }
+    })
+    .await
 }

@@ -10,7 +10,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 pub use redrive_brokers::emulator;
-use redrive_brokers::{Emulated, Version};
+use redrive_brokers::{Emulated, Refusals, Version};
 use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Selection,
     Settlement, Shelf, Shelves, Transport, TransportError, TransportErrorKind,
@@ -154,7 +154,7 @@ pub async fn publish_to(scene: &Scene, exchange: &str, key: &str, properties: Ba
     publish_as_any(&scene.raw, exchange, key, b"body", properties).await;
 }
 
-/// What is refused is published again: RabbitMQ 3.10 may refuse what comes in the first second of a quorum queue.
+/// What is refused is published again: see [`Refusals`].
 pub async fn publish_as_any(
     raw: &Channel,
     exchange: &str,
@@ -162,19 +162,21 @@ pub async fn publish_as_any(
     body: &[u8],
     properties: BasicProperties,
 ) {
-    eventually("the message is stored", async || {
+    let mut refusals = Refusals::default();
+    loop {
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let sent = raw.basic_publish(exchange.into(), key.into(), options, body, properties.clone()).await;
         let confirmed = sent.expect("sent").await.expect("confirmed");
-        let taken = confirmed.is_ack();
+        let is_stored = confirmed.is_ack();
         assert!(confirmed.take_message().is_none(), "`{exchange}` with `{key}` leads into a queue");
-        taken
-    })
-    .await;
+        if is_stored {
+            return;
+        }
+        refusals.try_again(format!("`{exchange}` with `{key}`")).await;
+    }
 }
 
-/// Publishes as producers do: what was not stored is published again. RabbitMQ 3.10 may refuse what comes in the first second
-/// of a quorum queue; and where connections are cut nobody knows, so that it may come twice.
+/// Publishes as producers do where nothing ends the connection: see [`try_published`].
 pub async fn publish(transport: &RabbitMq, message: Message) {
     published(&transport.publisher(), message).await;
 }
@@ -184,17 +186,30 @@ pub async fn published(publisher: &Publisher, message: Message) {
     try_published(publisher, message).await.expect("published");
 }
 
-/// The same. Any other refusal is returned.
+/// The same. What is refused is published again: see [`Refusals`]. Any other error is returned.
 pub async fn try_published(publisher: &Publisher, message: Message) -> Result<(), TransportError> {
-    let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
-    found("the message is stored", async || match publisher.publish(message.clone()).await {
-        Err(error) if tried_again.contains(&error.kind()) => None,
-        answered => Some(answered),
-    })
-    .await
+    let mut refusals = Refusals::default();
+    loop {
+        match publisher.publish(message.clone()).await {
+            Err(error) if error.kind() == TransportErrorKind::Full => refusals.try_again(error).await,
+            answered => return answered,
+        }
+    }
 }
 
-/// Settles as consumers do: a copy that was not stored is tried again. False when the delivery was lost, and is redelivered.
+/// Publishes where the test itself ends connections: nobody knows what became of a message that was on its way, so it may be there
+/// twice.
+pub async fn publish_at_least_once(transport: &RabbitMq, message: Message) {
+    eventually("the message is stored", async || {
+        let Err(error) = transport.publish(message.clone()).await else { return true };
+        assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+        false
+    })
+    .await;
+}
+
+/// Settles as consumers do where the test itself ends connections: a copy that was not stored is tried again. False when the delivery
+/// was lost, and is redelivered.
 pub async fn settles(transport: &Started<RabbitMq>, receipt: Receipt, settlement: Settlement) -> bool {
     let held = Mutex::new(Some(receipt));
     found("the delivery is settled", async || {
@@ -213,9 +228,14 @@ pub async fn settles(transport: &Started<RabbitMq>, receipt: Receipt, settlement
     .await
 }
 
-/// The same where nothing ends the connection.
-pub async fn settle(transport: &Started<RabbitMq>, receipt: Receipt, settlement: Settlement) {
-    assert!(settles(transport, receipt, settlement).await, "lost, and nothing ended the connection");
+/// Settles as consumers do where nothing ends the connection. A copy that is refused is tried again: see [`Refusals`].
+pub async fn settle(transport: &Started<RabbitMq>, mut receipt: Receipt, settlement: Settlement) {
+    let mut refusals = Refusals::default();
+    while let Err(refused) = transport.settle(receipt, settlement.clone()).await {
+        assert_eq!(refused.error.kind(), TransportErrorKind::Full, "{}", refused.error);
+        receipt = refused.receipt.expect("a refusal gives it back");
+        refusals.try_again(refused.error).await;
+    }
 }
 
 pub async fn exchange(scene: &Scene, name: &str, kind: ExchangeKind) {

@@ -9,7 +9,7 @@ use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use redrive_core::{Settlement, Timestamp, Transport, header_names};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, found};
 
 crate::tests!(
     emulator:
@@ -60,14 +60,18 @@ async fn the_consumer_with_priority_is_served_first(scene: Scene) {
     let high = start(7).await;
     // Subscribed, once something is handed out to it; the other has what came before that. The first stays in flight: were it
     // acknowledged, the broker could hand out the last of those that come before it knows that.
-    let mut hands = Vec::new();
-    while hands.is_empty() {
+    let first = found("the one with priority is served", async || {
         publish(&low, message("is it there?")).await;
         tokio::select! {
-            hand = next(&low) => settle(&low, hand.receipt, Settlement::Complete).await,
-            hand = next(&high) => hands.push(hand),
+            hand = next(&low) => {
+                settle(&low, hand.receipt, Settlement::Complete).await;
+                None
+            }
+            hand = next(&high) => Some(hand),
         }
-    }
+    })
+    .await;
+    let mut hands = vec![first];
     for n in 0..2 {
         publish(&low, message(format!("m{n}"))).await;
         hands.push(next(&high).await);
