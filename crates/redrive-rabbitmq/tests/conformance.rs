@@ -11,7 +11,7 @@ use common::{Scene, TRIES};
 use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
-use redrive_brokers::{Emulated, Proxy, Version};
+use redrive_brokers::{Emulated, Proxy, Version, emulated_on_rabbitmq};
 use redrive_core::{
     BoxError, Facts, Message, Needs, OpenError, Publisher, Selection, Shelf, Shelves, Signals, Transport,
     TransportError, TransportErrorKind, Value,
@@ -96,6 +96,11 @@ impl Harness for Rabbit {
         };
         let scene = Scene::new(&url, clause, self.queue_type).await;
         Queue::new(scene, self.delay, self.way, None, emulator.map(Arc::new)).await
+    }
+
+    fn refuses_in_new_queues(&self) -> bool {
+        let is_rabbitmq = matches!(self.on, On::RabbitMq) || emulated_on_rabbitmq();
+        is_rabbitmq && self.version == Version::V3_10 && self.queue_type == QueueType::Quorum
     }
 
     fn missing_queue(&self) -> Option<&'static str> {

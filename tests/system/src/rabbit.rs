@@ -10,7 +10,7 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use redrive::rabbitmq::RabbitMq;
 use redrive::{Message, Publisher, TransportErrorKind};
-use redrive_testkit::contract::{eventually, found};
+use redrive_brokers::Refusals;
 
 use crate::fate::Fate;
 
@@ -89,18 +89,15 @@ impl Rabbit {
         let channel = self.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let publish = async || {
-            channel.basic_publish("".into(), queue.into(), options, body, properties.clone()).await?.await
-        };
-        found("the message is stored", async || match publish().await {
-            Ok(Confirmation::Nack(_)) => None,
-            Ok(answer) => {
-                assert!(matches!(answer, Confirmation::Ack(None)), "not stored: {answer:?}");
-                Some(Ok(()))
+        let mut refusals = Refusals::default();
+        loop {
+            let sent = channel.basic_publish("".into(), queue.into(), options, body, properties.clone());
+            match sent.await?.await? {
+                Confirmation::Ack(None) => return Ok(()),
+                Confirmation::Nack(None) => refusals.try_again(queue).await,
+                answer => panic!("not stored: {answer:?}"),
             }
-            Err(error) => Some(Err(error)),
-        })
-        .await
+        }
     }
 
     /// Deletes these exchanges.
@@ -141,17 +138,14 @@ pub async fn publish_all(transport: &RabbitMq, messages: impl IntoIterator<Item 
     stream::iter(messages).map(publish).buffer_unordered(32).collect::<()>().await;
 }
 
-/// Publishes a message, and waits until it is stored. A quorum queue that is new, or that somebody else is just declaring, may
-/// refuse it: it is published again, as a producer would.
+/// Publishes a message, and waits until it is stored. What is refused is published again: see [`Refusals`].
 ///
 /// # Panics
 /// When it is not stored.
 pub async fn publish(publisher: &Publisher, message: Message) {
-    eventually("the message is stored", async || {
-        let Err(error) = publisher.publish(message.clone()).await else { return true };
-        let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
-        assert!(tried_again.contains(&error.kind()), "not stored: {error}");
-        false
-    })
-    .await;
+    let mut refusals = Refusals::default();
+    while let Err(error) = publisher.publish(message.clone()).await {
+        assert_eq!(error.kind(), TransportErrorKind::Full, "not stored: {error}");
+        refusals.try_again(error).await;
+    }
 }

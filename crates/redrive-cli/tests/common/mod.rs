@@ -14,9 +14,8 @@ use redrive::prelude::*;
 use redrive::servicebus::Entity;
 use redrive::{
     ConsumerHandle, IntoOutcome, NoRetry, Phase, Publisher, Report, TransportError, TransportErrorKind,
-    millis,
 };
-use redrive_brokers::{Proxy, Version, broker};
+use redrive_brokers::{Proxy, Refusals, Version, broker};
 use redrive_rabbitmq_emulator::Emulator as RabbitMqEmulator;
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::sync::watch;
@@ -383,7 +382,8 @@ impl Shop {
         };
         for (message, stored) in messages.iter().zip(publisher.publish_all(messages.clone()).await) {
             if let Err(error) = stored {
-                assert!(is_refused(&error), "{error}");
+                assert_eq!(error.kind(), TransportErrorKind::Full, "{error}");
+                Refusals::default().try_again(error).await;
                 published(&publisher, message.clone()).await;
             }
         }
@@ -428,17 +428,13 @@ impl Shop {
     }
 }
 
-/// Publishes as producers do: what was refused is published again. RabbitMQ 3.10 may refuse what comes in the first second of a
-/// quorum queue.
+/// Publishes as producers do: what is refused is published again, see [`Refusals`].
 async fn published(publisher: &Publisher, message: Message) {
+    let mut refusals = Refusals::default();
     while let Err(error) = publisher.publish(message.clone()).await {
-        assert!(is_refused(&error), "{error}");
-        tokio::time::sleep(millis(10)).await;
+        assert_eq!(error.kind(), TransportErrorKind::Full, "{error}");
+        refusals.try_again(error).await;
     }
-}
-
-fn is_refused(error: &TransportError) -> bool {
-    matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full)
 }
 
 /// Tells a process to end, as a machine that shuts down does it.

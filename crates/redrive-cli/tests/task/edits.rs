@@ -2,15 +2,19 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
-use redrive::{Message, Shelf};
+use redrive::{Message, Shelf, TransportErrorKind};
 use serde_json::Value;
 use tokio::process::Child;
+use tokio::time::timeout;
 
 use crate::common::{Cli, Output, Shop, tell_to_end};
 use crate::terminal::Terminal;
 
 const ORDERS: u32 = 60;
+/// Only tells a hang from a slow machine.
+const IN_TIME: Duration = Duration::from_secs(60);
 const PROGRAM: &str = r#".headers.checked = true | .body |= sub("order"; "0rder")"#;
 
 /// The process is killed in the middle: the same command edits the rest, and its plan and the audit log have all of them.
@@ -37,12 +41,16 @@ pub(crate) async fn an_edit_judges_nothing_beside_a_dead_one(shop: &Shop) {
     let text = format!("{}\n{held}\n", &text[..whole]);
     std::fs::write(&path, &text).expect("written");
     let shelves = shop.shelves().await;
-    let leased = loop {
-        match shelves.lease(Shelf::DeadLetter).await {
-            Ok(leased) => break leased.expect("RabbitMQ has leases"),
-            Err(_) => tokio::task::yield_now().await,
+    let leased = async {
+        loop {
+            match shelves.lease(Shelf::DeadLetter).await {
+                Ok(leased) => return leased.expect("RabbitMQ has leases"),
+                Err(error) => assert_eq!(error.kind(), TransportErrorKind::Locked, "{error}"),
+            }
+            tokio::task::yield_now().await;
         }
     };
+    let leased = timeout(IN_TIME, leased).await.expect("the lease of a killed process ends");
     let again = ["edit", &shop.queue, "error~stock", "--jq", PROGRAM, "--yes", "--reason", "again"];
     let refused = cli.run(&again).await;
     assert_eq!(refused.code, 1, "{}\n{}", refused.out, refused.err);
@@ -103,10 +111,13 @@ async fn begun(cli: &Cli, queue: &str) -> Child {
     let arguments = ["edit", queue, "error~stock", "--jq", PROGRAM, "--yes", "--reason", "a typing error"];
     let mut command = cli.command(&arguments);
     let mut edit = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-    while edited(cli) < 3 {
-        assert!(edit.try_wait().expect("a process").is_none(), "it has ended");
-        tokio::task::yield_now().await;
-    }
+    let some = async {
+        while edited(cli) < 3 {
+            assert!(edit.try_wait().expect("a process").is_none(), "it has ended");
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(IN_TIME, some).await.expect("it edits");
     edit
 }
 

@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
 
 use crate::common::{Cli, Output, Page, Shop};
 use redrive::Message;
@@ -44,10 +45,7 @@ pub(crate) async fn control(shop: &Shop) {
     let options = ["--yes", "--canary", "1", "--canary-wait", "1h", "--ignore-work-queue"];
     let mut run =
         cli.command(&[&["redrive", queue, "--all"], &options[..]].concat()).spawn().expect("it runs");
-    // The count of the shelf would not tell: a run holds what it reads.
-    while cli.json(&["runs", "list"]).await[0]["done"] != 1 {
-        assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
-    }
+    waits_for_its_canary(&cli, &mut run).await;
     let id = cli.last_run().expect("a run");
     let shelves = cli.ok(&["shelves", queue]).await;
     // RabbitMQ does not tell how many it holds.
@@ -89,6 +87,21 @@ pub(crate) async fn control(shop: &Shop) {
     shop.tidy_up().await;
 }
 
+/// Waits until the run has sent its one canary. The count of the shelf would not tell: a run holds what it reads.
+async fn waits_for_its_canary(cli: &Cli, run: &mut Child) {
+    let sent = async {
+        loop {
+            let done = cli.json(&["runs", "list"]).await[0]["done"].as_u64();
+            assert!(run.try_wait().expect("a process").is_none(), "it has ended");
+            if let Some(done @ 1..) = done {
+                return done;
+            }
+        }
+    };
+    let sent = tokio::time::timeout(std::time::Duration::from_secs(60), sent).await;
+    assert_eq!(sent.expect("it sends its canary"), 1, "nothing is sent before the canary is handled");
+}
+
 /// The process of a run that waits is told to end, as a machine that shuts down does it: the run ends as by Ctrl-C.
 #[cfg(unix)]
 pub(crate) async fn told_to_end(shop: &Shop) {
@@ -96,9 +109,7 @@ pub(crate) async fn told_to_end(shop: &Shop) {
     let cli = Cli::new(shop);
     let options = ["--all", "--yes", "--canary", "1", "--canary-wait", "1h", "--ignore-work-queue"];
     let mut run = cli.command(&[&["redrive", &*shop.queue][..], &options].concat()).spawn().expect("it runs");
-    while cli.json(&["runs", "list"]).await[0]["done"] != 1 {
-        assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
-    }
+    waits_for_its_canary(&cli, &mut run).await;
     crate::common::tell_to_end(&run);
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
     assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));

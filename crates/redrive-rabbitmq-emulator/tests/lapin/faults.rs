@@ -36,9 +36,12 @@ async fn held_confirms_arrive_when_they_are_released() {
     emulator.hold_confirms();
     let publishing = tokio::spawn(async move { publish(&channel, "work", "x").await });
     let vhost = emulator.default_vhost().unwrap();
-    while vhost.counts("work").unwrap().ready == 0 {
-        tokio::task::yield_now().await;
-    }
+    let stored = async {
+        while vhost.counts("work").unwrap().ready == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), stored).await.expect("stored");
     assert!(!publishing.is_finished());
     emulator.release_confirms();
     publishing.await.expect("no panic").expect("confirmed");

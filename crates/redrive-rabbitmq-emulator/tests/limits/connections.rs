@@ -6,8 +6,9 @@ use std::time::Instant;
 use futures::{StreamExt as _, stream};
 use redrive_amqp091::{Table, basic, queue};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
-use crate::client::short;
+use crate::client::{TEST_TIMEOUT, short};
 use crate::number;
 use crate::program::Program;
 
@@ -76,9 +77,12 @@ async fn with_too_many_open_files_new_connections_wait_and_old_ones_go_on() {
             })
         })
         .collect();
-    while program.open_files() < FILES {
-        tokio::task::yield_now().await;
-    }
+    let all = async {
+        while program.open_files() < FILES {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(TEST_TIMEOUT, all).await.expect("all files are open");
     for _ in 0..20 {
         old.publish("work", b"x").await.expect("confirmed");
     }

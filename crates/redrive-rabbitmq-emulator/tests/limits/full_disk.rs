@@ -78,9 +78,7 @@ async fn with_room_again_the_same_process_goes_on() {
     let raised = std::process::Command::new("prlimit").args(["--pid", &id, "--fsize=unlimited:"]).status();
     assert!(raised.expect("prlimit runs").success());
     // It tries again each second.
-    while !program.http("PUT /api/vhosts/other").await.starts_with("HTTP/1.1 2") {
-        tokio::task::yield_now().await;
-    }
+    program.wait_for("PUT /api/vhosts/other", "HTTP/1.1 2").await;
     let mut client = program.client().await;
     client.confirms().await;
     client.publish("work", b"last").await.expect("confirmed");

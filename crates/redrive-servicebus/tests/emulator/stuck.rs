@@ -1,6 +1,6 @@
 //! Tests of situations in which the transport must not hang.
 
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -255,11 +255,11 @@ async fn a_connection_that_is_dead_in_one_direction_is_given_up() -> Result<(), 
         tokio::join!(transport.settle(held.receipt, Settlement::Complete), timeout(TIMEOUT, stored));
     stored?;
     drop(unanswered.expect_err("nobody heard it"));
-    loop {
+    eventually("the last message is settled", async || {
         let Received { delivery, receipt } = next(&transport).await;
         // The settlement of an expired lock is refused.
-        if transport.settle(receipt, Settlement::Complete).await.is_ok() && delivery.id() == "c" {
-            return Ok(());
-        }
-    }
+        transport.settle(receipt, Settlement::Complete).await.is_ok() && delivery.id() == "c"
+    })
+    .await;
+    Ok(())
 }

@@ -39,6 +39,12 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// Returns true if the broker refuses messages while a queue is new, as RabbitMQ 3.10 does in the first second of a quorum queue:
+    /// they are then published again. Elsewhere a refusal fails the clause.
+    fn refuses_in_new_queues(&self) -> bool {
+        false
+    }
+
     /// Returns the name of a queue that does not exist. `None` if there is no such name, as on a broker that creates a queue when
     /// it is named: the clause is then reported as not applying.
     fn missing_queue(&self) -> Option<&'static str> {

@@ -10,7 +10,7 @@ use redrive::transport::Settlement;
 use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, TransportErrorKind, millis};
 use redrive_brokers::{Node, node_in_turn, report};
 use redrive_system_tests::fate::{self, Fate};
-use redrive_system_tests::rabbit::publish_all;
+use redrive_system_tests::rabbit::{self, publish_all};
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
 use redrive_testkit::contract::{Started, eventually, found};
@@ -245,18 +245,20 @@ async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination
     // Two batches at once: each has a channel.
     publish_all(&publisher, vec![Message::new("a copy"); ON_THEIR_WAY]).await;
     Alarm::Memory.set(&node, true).await;
-    let mut refused = 0;
-    // Until then the broker is still announcing the alarm. Ends at the test's limit otherwise.
-    while refused == 0 {
+    // Until then the broker is still announcing the alarm.
+    eventually("copies are refused", async || {
         let copies = (0..ON_THEIR_WAY + MORE).map(|_| publisher.publish(Message::new("a copy")));
         let mut answers = copies.collect::<FuturesUnordered<_>>().take(MORE);
+        let mut refused = false;
         while let Some(answer) = answers.next().await {
             if let Err(error) = answer {
                 assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
-                refused += 1;
+                refused = true;
             }
         }
-    }
+        refused
+    })
+    .await;
     Alarm::Memory.set(&node, false).await;
     node.pass_on();
 }
@@ -274,7 +276,8 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     let producer = Started::open(producer, &Needs::none()).await.unwrap();
     producer.pause().await.unwrap();
     let shelf = format!("{QUEUE}--dead-letters");
-    while producer.publisher().to(&shelf).publish(Message::new("a dead letter")).await.is_err() {}
+    let patient = on.options(QUEUE).connect(&node.url()).await.unwrap();
+    rabbit::publish(&patient.publisher().to(&shelf), Message::new("a dead letter")).await;
     Alarm::Memory.set(&node, true).await;
     // Stored: the broker is still announcing the alarm.
     let error = found("the alarm refuses an order", async || {
@@ -296,12 +299,13 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
 /// Checks that the alarm is on: nothing can be published. The broker announces the alarm with the first message that arrives during
 /// it, and stores that message afterwards.
 async fn refused(operator: &RabbitMq) {
-    let mut on_their_way = FuturesUnordered::new();
-    loop {
+    let on_their_way = tokio::sync::Mutex::new(FuturesUnordered::new());
+    let error = found("the alarm refuses a message", async || {
+        let mut on_their_way = on_their_way.lock().await;
         on_their_way.push(operator.publish(Message::new("too much")));
         // Stored: the broker is still announcing the alarm.
-        if let Ok(Some(Err(error))) = timeout(millis(200), on_their_way.next()).await {
-            return assert_eq!(error.kind(), TransportErrorKind::NotStored);
-        }
-    }
+        timeout(millis(200), on_their_way.next()).await.ok().flatten().and_then(Result::err)
+    })
+    .await;
+    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
 }
