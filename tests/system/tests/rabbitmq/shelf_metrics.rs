@@ -56,12 +56,9 @@ async fn metrics_show_the_shelves_of_rabbitmq(on: Combination, url: &str) {
     let channel = rabbit.channel().await;
     for _ in 0..2 {
         rabbit.publish(&queue, BasicProperties::default(), b"bare").await.unwrap();
-        let got = loop {
-            let got = channel.basic_get(queue.as_str().into(), BasicGetOptions::default()).await.unwrap();
-            if let Some(got) = got {
-                break got;
-            }
-        };
+        let get =
+            async || channel.basic_get(queue.as_str().into(), BasicGetOptions::default()).await.unwrap();
+        let got = found("it can be rejected", get).await;
         got.delivery.acker.nack(BasicNackOptions { requeue: false, ..Default::default() }).await.unwrap();
     }
 
