@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Time limit of a test: more than the limits that tests of `cargo xtask test` have themselves, which say more.
+/// Time limit of a test: far more than any takes. Many have a shorter one of their own, which says more.
 pub(crate) const TEST_HANGS_AFTER: Duration = Duration::from_secs(30 * 60);
 /// The age of a test of which libtest says that it "has been running for over 60 seconds".
 const NOTED_AFTER: Duration = Duration::from_secs(60);
