@@ -1,9 +1,9 @@
 //! The memory transport keeps every clause of the contract: on several threads, on the paused clock, and with operators in another
 //! process.
 
+use redrive_contract::{Bench, Harness, conformance};
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
-use redrive_testkit::contract::{Bench, Harness, conformance};
 
 /// A broker with these limits for every clause.
 struct InMemory(MemoryOptions);

@@ -12,13 +12,13 @@ use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOpt
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Emulated, Proxy, Version, emulated_on_rabbitmq};
+use redrive_contract::{Bench, Harness, conformance, eventually};
 use redrive_core::{
     BoxError, Facts, Message, Needs, OpenError, Publisher, Selection, Shelf, Shelves, Signals, Transport,
     TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, RabbitMqReceiver, Staged};
 use redrive_rabbitmq_emulator::Emulator;
-use redrive_testkit::contract::{Bench, Harness, conformance, eventually};
 
 struct Rabbit {
     on: On,

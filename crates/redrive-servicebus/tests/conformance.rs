@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Kind, OnEmulator};
-use redrive_testkit::contract::conformance;
+use redrive_contract::conformance;
 
 conformance!(queue, OnEmulator(Kind::Queue));
 conformance!(without_transactions, OnEmulator(Kind::Plain));
@@ -14,7 +14,7 @@ conformance!(sessions, OnEmulator(Kind::Sessions));
 #[cfg(feature = "rest")]
 mod rest {
     mod contract {
-        use redrive_testkit::contract::conformance;
+        use redrive_contract::conformance;
 
         use crate::common::rest::{ByRest, Kind};
 

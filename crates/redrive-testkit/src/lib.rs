@@ -28,7 +28,8 @@
 //! - [`TestConsumer`] runs a consumer until every message has ended; with the feature `rabbitmq` also on the emulator of RabbitMQ.
 //! - [`TestRun`] tells what happened, and [asserts](TestRun::assert) it. A failed assertion prints the whole run.
 //! - [`Script`] lets attempts fail, panic or hang before the handler is called.
-//! - [`contract`] is for authors of a transport.
+//!
+//! For authors of a transport: the crate `redrive-contract`.
 
 mod assert;
 mod in_process;
@@ -41,8 +42,6 @@ mod snapshot;
 mod table;
 mod test_broker;
 mod test_consumer;
-
-pub mod contract;
 
 pub use assert::AssertMessage;
 pub use in_process::InProcess;

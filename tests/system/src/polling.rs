@@ -1,4 +1,4 @@
-//! Polling for what no event tells, where `redrive_testkit::contract::eventually` is too little: the loop also watches something
+//! Polling for what no event tells, where `redrive_contract::eventually` is too little: the loop also watches something
 //! else, as the life of a process, and the test has a deadline of its own.
 
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use redrive::{
     BoxError, Consumer, ConsumerHandle, Delivery, Event, MarkError as _, Message, Report, Shelf,
     Shelves as _, State,
 };
-use redrive_testkit::contract::{eventually, found};
+use redrive_contract::{eventually, found};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 

@@ -10,13 +10,13 @@ use futures::{StreamExt as _, stream};
 use redrive::transport::{Planning, Settlement};
 use redrive::{Disposition, Failure, Message, Needs, Transport};
 use redrive_brokers::report;
+use redrive_contract::Started;
 use redrive_core::fail_point::FailPoint;
 use redrive_servicebus_emulator::Emulator;
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::flow::{Flow, WAIT_ON_SERVICEBUS};
 use redrive_system_tests::servicebus::{Cut, Kind, Left, Setup, at_the_neighbour, cuts, look};
 use redrive_system_tests::{poll_again, within};
-use redrive_testkit::contract::Started;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const LIMIT: Duration = Duration::from_secs(900);

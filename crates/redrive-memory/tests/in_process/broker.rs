@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use redrive_contract::Started;
 use redrive_core::{
     Disposition, EntryOutcome, Failure, Message, Needs, Planning, Reason, Selection, Settlement, Shelf,
     Shelves, Transport, TransportErrorKind, secs,
 };
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
-use redrive_testkit::contract::Started;
 
 async fn started(transport: Memory) -> Started<Memory> {
     Started::open(transport, &Needs::none()).await.expect("it opens")

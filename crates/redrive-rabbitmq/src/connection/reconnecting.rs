@@ -278,7 +278,7 @@ impl fmt::Debug for Connector {
 
 #[cfg(test)]
 mod tests {
-    use redrive_testkit::contract::eventually;
+    use redrive_contract::eventually;
 
     use super::*;
 

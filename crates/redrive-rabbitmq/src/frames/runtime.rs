@@ -106,7 +106,7 @@ impl fmt::Debug for PipeReactor {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use redrive_testkit::contract::eventually;
+    use redrive_contract::eventually;
 
     use super::*;
 

@@ -299,7 +299,7 @@ fn not_stored(message: String) -> TransportError {
 
 #[cfg(test)]
 mod tests {
-    use redrive_testkit::contract::eventually;
+    use redrive_contract::eventually;
 
     use super::*;
     use crate::connection::{Address, ConnectionOptions, Role};

@@ -10,12 +10,12 @@ use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions, Queue
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_contract::{Started, eventually, found};
 use redrive_core::{
     Consumer, Count, Message, Owner, Selection, Settlement, Shelf, Shelves, Signals, Transport,
     TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{DeadLetterExchange, DeadLetters, DeathHistory, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
     dead_letters_by_the_broker_tell_by_x_death_alone,

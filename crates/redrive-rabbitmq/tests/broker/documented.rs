@@ -10,12 +10,12 @@ use lapin::options::{BasicGetOptions, BasicRejectOptions, ExchangeDeclareOptions
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_contract::{Started, eventually, found};
 use redrive_core::{Disposition, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{
     DeadLetterExchange, DeadLetters, Delay, Entity, Options, QueueType, RabbitMq, SingleQueue, Staged,
     Topology,
 };
-use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
     dead_letters_of_the_broker_reach_no_queue_of_cc_and_bcc,

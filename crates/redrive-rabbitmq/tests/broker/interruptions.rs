@@ -10,12 +10,12 @@ use crate::common::{
 use crate::fault_proxy::through_proxy;
 use futures::FutureExt as _;
 use redrive_brokers::Proxy;
+use redrive_contract::{Started, eventually, found};
 use redrive_core::{
     Consumer, Delivery, Event, Selection, Settlement, Shelf, Shelves as _, Signals, Suspects, Transport,
     TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
     a_broker_that_gives_up_a_declaration_is_asked_again,

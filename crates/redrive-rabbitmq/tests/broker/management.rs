@@ -3,9 +3,9 @@
 use crate::common::{self, Scene, needs};
 use base64::Engine as _;
 use redrive_brokers::{Node, Proxy, Version, own_node_with_plugins};
+use redrive_contract::Started;
 use redrive_core::{Needs, OpenError, Outline, Severity, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
 
 mod v3_10 {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

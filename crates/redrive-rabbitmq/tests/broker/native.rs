@@ -10,12 +10,12 @@ use crate::common::{
 };
 use lapin::BasicProperties;
 use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_contract::{Started, eventually};
 use redrive_core::{
     Consumer, Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Signals, Transport,
     TransportErrorKind,
 };
 use redrive_rabbitmq::{Delay, Native, Options, QueueType, SingleQueue};
-use redrive_testkit::contract::{Started, eventually};
 
 fn native(scene: &Scene) -> Options {
     with_short_wait(scene).delay(Native::between(Duration::from_millis(100), Duration::from_millis(300)))

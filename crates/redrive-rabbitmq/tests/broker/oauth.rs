@@ -10,9 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{KeyPair, SigningKey as _};
 use redrive_brokers::{Node, Version, own_node_with_files};
+use redrive_contract::{Started, eventually};
 use redrive_core::{Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, Credentials, QueueType, RabbitMq};
-use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::watch;
 
 /// Who gives out tokens, and whose word the node believes.

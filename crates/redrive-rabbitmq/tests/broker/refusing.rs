@@ -8,9 +8,9 @@ use crate::common::{
 };
 use futures::future::join_all;
 use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_contract::{Started, eventually};
 use redrive_core::{Message, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq};
-use redrive_testkit::contract::{Started, eventually};
 
 /// On 3.10 a channel that was refused once is refused for ever, where the limit was a policy's that is gone.
 async fn what_was_refused_is_stored_once_the_policy_is_gone(version: Version) {

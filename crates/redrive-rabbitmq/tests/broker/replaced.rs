@@ -13,9 +13,9 @@ use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::Proxy;
+use redrive_contract::{Started, eventually};
 use redrive_core::{Received, Shelf, Shelves as _, Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
-use redrive_testkit::contract::{Started, eventually};
 
 crate::tests!(
     a_work_queue_that_came_back_without_its_arguments_is_waited_for,

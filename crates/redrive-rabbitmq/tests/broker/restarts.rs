@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redrive_brokers::node_in_turn;
+use redrive_contract::{Started, eventually};
 use redrive_core::{Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq};
-use redrive_testkit::contract::{Started, eventually};
 
 use crate::common::{self, message, needs, next, publish, retry, settle, settles};
 

@@ -9,9 +9,9 @@ use lapin::BasicProperties;
 use lapin::ExchangeKind;
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
+use redrive_contract::{Started, eventually, found};
 use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, Topology};
-use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
     a_returned_copy_is_never_taken_for_a_stored_one,

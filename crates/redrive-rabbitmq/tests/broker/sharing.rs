@@ -2,9 +2,9 @@
 
 use crate::common::{self, complete, message, needs, next, publish};
 use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_contract::{Started, eventually};
 use redrive_core::Transport;
 use redrive_rabbitmq::{Connections, QueueType, RabbitMq};
-use redrive_testkit::contract::{Started, eventually};
 
 async fn consumers_that_share_have_two_connections(version: Version) {
     common::show_logs();

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::common;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use redrive_brokers::{Node, Version};
+use redrive_contract::Started;
 use redrive_core::{Message, Needs, Settlement, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::RabbitMq;
-use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 const SOON: Duration = common::ARRIVAL;

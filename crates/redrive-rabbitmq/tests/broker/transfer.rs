@@ -9,9 +9,9 @@ use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
+use redrive_contract::{Started, eventually, found};
 use redrive_core::{Needs, Planning, Received, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, SingleQueue, Topology};
-use redrive_testkit::contract::{Started, eventually, found};
 
 crate::tests!(
     a_transfer_cut_off_half_way_loses_nothing,

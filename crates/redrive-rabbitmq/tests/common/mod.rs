@@ -11,12 +11,12 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 pub use redrive_brokers::emulator;
 use redrive_brokers::{Emulated, Refusals, Version};
+use redrive_contract::{Started, eventually, found};
 use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Selection,
     Settlement, Shelf, Shelves, Transport, TransportError, TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
-use redrive_testkit::contract::{Started, eventually, found};
 use tokio::sync::Mutex;
 
 /// How long anything may take to arrive on a busy machine. It only tells a hang from an answer.

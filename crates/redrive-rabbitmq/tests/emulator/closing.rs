@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_contract::{Started, eventually};
 use redrive_core::{
     Consumer, Disposition, Failure, Message, Needs, Settlement, Transport as _, millis, mins, secs,
 };
 use redrive_rabbitmq::{Connections, RabbitMq};
 use redrive_rabbitmq_emulator::Emulator;
-use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

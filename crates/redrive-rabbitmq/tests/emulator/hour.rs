@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use redrive_contract::eventually;
 use redrive_core::{Consumer, Delivery, Message, Shelf, Shelves as _, mins};
 use redrive_rabbitmq::{QueueType, RabbitMq};
 use redrive_rabbitmq_emulator::{Emulator, Version};
-use redrive_testkit::contract::eventually;
 
 /// The waits of a message that fails for good: together an hour.
 const WAITS: [Duration; 4] = [mins(1), mins(4), mins(10), mins(45)];

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use redrive_contract::{Started, eventually};
 use redrive_core::{Message, Needs, Received, Settlement, Transport as _};
 use redrive_rabbitmq::{RabbitMq, Receipt};
 use redrive_rabbitmq_emulator::Emulator;
-use redrive_testkit::contract::{Started, eventually};
 
 struct Orders {
     emulator: Emulator,

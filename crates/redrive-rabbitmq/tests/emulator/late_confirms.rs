@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use redrive_contract::eventually;
 use redrive_core::{Consumer, Delivery, Event, Message, secs};
 use redrive_rabbitmq::RabbitMq;
 use redrive_rabbitmq_emulator::Emulator;
-use redrive_testkit::contract::eventually;
 
 const MESSAGES: usize = 100;
 

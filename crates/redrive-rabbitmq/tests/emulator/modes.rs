@@ -10,9 +10,9 @@ use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::Proxy;
+use redrive_contract::{Started, eventually};
 use redrive_core::{Count, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind, header_names};
 use redrive_rabbitmq::{QueueType, SingleQueue, Staged, Topology};
-use redrive_testkit::contract::{Started, eventually};
 
 crate::tests!(
     emulator:

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::common::{self, Scene, complete, message, next, published, with_short_wait};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
+use redrive_contract::{Started, eventually};
 use redrive_core::{Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Staged, Topology};
-use redrive_testkit::contract::{Started, eventually};
 
 crate::tests!(
     emulator:

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::common::{ARRIVAL, Scene, complete, message, needs, next, publish};
+use redrive_contract::Started;
 use redrive_core::{Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
 
 crate::tests!(
     emulator:

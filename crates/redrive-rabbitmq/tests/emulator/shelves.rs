@@ -14,12 +14,12 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::Proxy;
+use redrive_contract::{Started, eventually};
 use redrive_core::{
     EntryOutcome, Holder, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
     TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{DeathHistory, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::Notify;
 
 crate::tests!(

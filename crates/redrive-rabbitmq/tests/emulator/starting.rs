@@ -8,9 +8,9 @@ use crate::common::{
 };
 use lapin::types::AMQPValue;
 use lapin::{BasicProperties, ExchangeKind};
+use redrive_contract::Started;
 use redrive_core::{Settlement, Signals, Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
 
 crate::tests!(
     emulator:

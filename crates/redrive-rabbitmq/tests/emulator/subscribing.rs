@@ -7,9 +7,9 @@ use crate::common::{ARRIVAL, Scene, message, needs, next, publish, retry, settle
 use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
+use redrive_contract::{Started, found};
 use redrive_core::{Settlement, Timestamp, Transport, header_names};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::{Started, found};
 
 crate::tests!(
     emulator:

@@ -1,9 +1,9 @@
 //! The transport contract, on queues of Azure.
 
 use redrive_brokers::report;
+use redrive_contract::{Bench, Harness, Verdict, run_all};
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_servicebus::ServiceBus;
-use redrive_testkit::contract::{Bench, Harness, Verdict, run_all};
 
 use crate::namespace::{Place, on_azure};
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use redrive_brokers::report;
+use redrive_contract::Started;
 use redrive_core::{
     BoxError, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport,
 };
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
-use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 use crate::namespace::Place;

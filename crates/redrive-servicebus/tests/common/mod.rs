@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redrive_brokers::Proxy;
+use redrive_contract::{Bench, Harness, eventually};
 use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::contract::{Bench, Harness, eventually};
 
 /// The kind of entity that the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_contract::{Bench, Harness, eventually};
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_servicebus::{Backend, Entity, Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::contract::{Bench, Harness, eventually};
 
 /// The kind of entity that the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use redrive_contract::eventually;
 use redrive_core::{
     BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, OpenError, Report, Signals,
     Transport, TransportError, TransportErrorKind,
@@ -13,7 +14,6 @@ use redrive_core::{
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Delivered, Emulator, Settings};
-use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";

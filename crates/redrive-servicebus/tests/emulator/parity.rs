@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redrive_contract::{Started, eventually};
 use redrive_core::{
     BoxError, Consumer, ConsumerError, ConsumerHandle, Delivery, Disposition, Failure, Message, Needs,
     Permanent, Report, Selection, Shelf, Shelves,
@@ -12,7 +13,6 @@ use redrive_core::{
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Counts, Delivered, Emulator, Settings};
-use redrive_testkit::contract::{Started, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 

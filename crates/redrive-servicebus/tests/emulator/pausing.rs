@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use redrive_contract::{Started, eventually};
 use redrive_core::{BoxError, Message, Needs, Settlement, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::contract::{Started, eventually};
 use tokio::time::timeout;
 
 const TIMEOUT: Duration = Duration::from_secs(120);

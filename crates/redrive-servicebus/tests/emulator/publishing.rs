@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use redrive_contract::eventually;
 use redrive_core::{BoxError, Message, TransportErrorKind};
 use redrive_servicebus::{Entity, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
-use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";

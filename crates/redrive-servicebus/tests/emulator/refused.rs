@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_contract::eventually;
 use redrive_core::{
     BoxError, Consumer, ConsumerHandle, Delivery, Disposition, Event, Failure, Message, secs,
 };
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityStatus, Fault, Settings, Step, Topic};
-use redrive_testkit::contract::eventually;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use redrive_contract::{Started, eventually};
 use redrive_core::{
     BoxError, Disposition, Failure, Message, Needs, Planning, Received, Selection, Settlement, Shelf,
     Shelves, Signals, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
-use redrive_testkit::contract::{Started, eventually};
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";

@@ -1,6 +1,6 @@
 //! Tests of situations in which the transport must not hang.
 
-use redrive_testkit::contract::{Started, eventually};
+use redrive_contract::{Started, eventually};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use redrive_contract::Started;
 use redrive_core::{
     BoxError, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport as _,
     TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
-use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";

@@ -11,7 +11,9 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-core", &[]),
     ("redrive-macros", &[]),
-    // For tests only; RabbitMQ and its emulator by a feature.
+    // For tests only: of transports.
+    ("redrive-contract", &["redrive-core"]),
+    // For tests only: of consumers; RabbitMQ and its emulator by a feature.
     ("redrive-testkit", &["redrive-core", "redrive-memory", "redrive-rabbitmq", "redrive-rabbitmq-emulator"]),
     ("redrive-telemetry", &["redrive-core"]),
     ("redrive-transport", &["redrive-core"]),

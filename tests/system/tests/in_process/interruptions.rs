@@ -7,9 +7,9 @@ use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::transport::{HeaderLimit, Settlement};
 use redrive::{Report, TransportErrorKind, header_names};
+use redrive_contract::{Fault, Faulty, Recording};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered};
-use redrive_testkit::contract::{Fault, Faulty, Recording};
 
 /// Fails or succeeds by its body, and counts how often it ran.
 #[derive(Clone, Default)]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::{Event, Report};
+use redrive_contract::{InFlight, LockLossTransport};
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
-use redrive_testkit::contract::{InFlight, LockLossTransport};
 use tokio::sync::Notify;
 
 type Hands = InFlight<redrive::transport::ReceiptOf<Memory>>;

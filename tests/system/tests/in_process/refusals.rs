@@ -8,8 +8,8 @@ use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::transport::TransportError;
 use redrive::{ConsumerError, Event, Health, TransportErrorKind};
+use redrive_contract::Faulty;
 use redrive_system_tests::{Diary, memory_with, numbered};
-use redrive_testkit::contract::Faulty;
 use tokio::time::Instant;
 
 /// What a broker may refuse for a while.

@@ -13,9 +13,9 @@ use redrive::transport::{
 use redrive::{
     Delivery, Event, Needs, NoRetry, Publisher, Transport, TransportError, TransportErrorKind, header_names,
 };
+use redrive_contract::{Fault, Faulty};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
-use redrive_testkit::contract::{Fault, Faulty};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 

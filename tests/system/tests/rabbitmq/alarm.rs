@@ -9,11 +9,11 @@ use redrive::rabbitmq::RabbitMq;
 use redrive::transport::Settlement;
 use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, TransportErrorKind, millis};
 use redrive_brokers::{Node, node_in_turn, report};
+use redrive_contract::{Started, eventually, found};
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::rabbit::{self, publish_all};
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
-use redrive_testkit::contract::{Started, eventually, found};
 use tokio::time::timeout;
 
 on_both_versions!(1200;

@@ -4,9 +4,9 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use redrive::{Consumer, Message, Reason, Shelf, Shelves as _, millis};
 use redrive_brokers::own_node_with;
+use redrive_contract::found;
 use redrive_system_tests::rabbit::{Rabbit, publish};
 use redrive_system_tests::{Combination, Diary, on_both_versions};
-use redrive_testkit::contract::found;
 
 on_both_versions!(600; headers_of_megabytes_stop_nobody);
 

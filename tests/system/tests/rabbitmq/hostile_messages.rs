@@ -11,10 +11,10 @@ use redrive::{
     millis, secs,
 };
 use redrive_brokers::{broker, report};
+use redrive_contract::{Started, eventually, found};
 use redrive_system_tests::hostile::{self, GOOD_BODY, Hostile};
 use redrive_system_tests::rabbit::{Rabbit, publish};
 use redrive_system_tests::{Combination, Diary, Version, on_four_combinations};
-use redrive_testkit::contract::{Started, eventually, found};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 

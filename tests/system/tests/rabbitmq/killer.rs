@@ -13,6 +13,7 @@ use redrive::{
     BoxError, Consumer, DeadLetterBackoff, Delivery, Event, Message, NoRetry, Shelf, Shelves as _,
 };
 use redrive_brokers::{broker, report};
+use redrive_contract::found;
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::rabbit::{Rabbit, publish, publish_all};
 use redrive_system_tests::worker_log::{Log, Record};
@@ -20,7 +21,6 @@ use redrive_system_tests::{
     Combination, Diary, KILLER, POISON_AFTER, QueueType, Version, numbered, on_both_versions,
     on_four_combinations, poll_again,
 };
-use redrive_testkit::contract::found;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 on_both_versions!(900; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use lapin::options::BasicGetOptions;
 use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, header_names, millis};
 use redrive_brokers::{Proxy, broker};
+use redrive_contract::Started;
 use redrive_system_tests::rabbit::{Rabbit, publish};
 use redrive_system_tests::{Combination, on_four_combinations};
-use redrive_testkit::contract::Started;
 
 on_four_combinations!(900; a_redrive_cut_off_half_way_loses_nothing);
 

@@ -7,10 +7,10 @@ use lapin::BasicProperties;
 use lapin::options::{BasicGetOptions, BasicNackOptions};
 use redrive::ops::{ShelfExporter, SnapshotOptions, snapshot};
 use redrive::prelude::*;
+use redrive_contract::{eventually, found};
 use redrive_servicebus_emulator::{Emulator, Settings};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::{Combination, Diary, numbered, on_four_combinations, within};
-use redrive_testkit::contract::{eventually, found};
 
 on_four_combinations!(
     emulator: 120;

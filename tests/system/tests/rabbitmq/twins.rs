@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use redrive::Delivery;
 use redrive::prelude::*;
 use redrive_brokers::{Proxy, broker};
+use redrive_contract::eventually;
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::{Combination, on_four_combinations};
-use redrive_testkit::contract::eventually;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 on_four_combinations!(emulator: 120; both_are_handled_after_a_restart);

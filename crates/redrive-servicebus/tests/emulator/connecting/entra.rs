@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, SystemTime};
 
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
+use redrive_contract::{Started, eventually};
 use redrive_core::{BoxError, Needs, Signals, Transport as _, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Step};
-use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

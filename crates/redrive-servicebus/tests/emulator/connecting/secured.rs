@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use redrive_contract::Started;
 use redrive_core::{BoxError, Message, Needs, Received, Settlement};
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Builder, Emulator, Settings};
-use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";

@@ -1,9 +1,9 @@
 //! Tests of AMQP in WebSockets, with and without TLS.
 
+use redrive_contract::eventually;
 use redrive_core::{BoxError, Transport as _, TransportErrorKind};
 use redrive_servicebus::{ServiceBus, TransportType};
 use redrive_servicebus_emulator::{Emulator, Settings};
-use redrive_testkit::contract::eventually;
 
 use super::secured::{KEY, QUEUE, Secured, a_message_goes_round, opened};
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use redrive_contract::Started;
 use redrive_core::{
     BoxError, Delivery, Disposition, Failure, Needs, Planning, Received, Settlement, Transport,
 };
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
-use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";

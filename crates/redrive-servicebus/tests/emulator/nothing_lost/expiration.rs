@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use redrive_contract::eventually;
 use redrive_core::{BoxError, Consumer, Delivery, Disposition, Message, Timestamp};
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
-use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
 use super::bench::{QUEUE, TIMEOUT, emulator};

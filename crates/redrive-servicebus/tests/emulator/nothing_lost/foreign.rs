@@ -9,11 +9,11 @@ use fe2o3_amqp_types::messaging::{
     ApplicationProperties, Body, Data, Header, Message as Wire, MessageAnnotations, Priority, Properties,
 };
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
+use redrive_contract::eventually;
 use redrive_core::{BoxError, Disposition, Message, Selection, Settlement, Shelf, Shelves as _};
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value as Amqp;
 use redrive_servicebus_emulator::{Emulator, Settings};
-use redrive_testkit::contract::eventually;
 use tokio::net::TcpStream;
 
 use super::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, retry_next, settle_next, started};

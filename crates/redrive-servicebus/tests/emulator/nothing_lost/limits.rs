@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use redrive_contract::eventually;
 use redrive_core::{
     BoxError, Consumer, Delivery, Disposition, Health, Message, Received, Settlement, Shelf, Shelves as _,
     TransportErrorKind,
 };
 use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
-use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
 use super::bench::{DEAD_LETTERS, QUEUE, TIMEOUT, broken, emulator, next, plan, started};

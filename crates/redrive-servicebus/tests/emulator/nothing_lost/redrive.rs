@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use redrive_contract::{Started, eventually};
 use redrive_core::{
     BoxError, Disposition, EntryOutcome, Message, Selection, Settlement, Shelf, Shelves as _, TransportError,
     TransportErrorKind,
 };
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
-use redrive_testkit::contract::{Started, eventually};
 
 use crate::publishing::dropped_after;
 

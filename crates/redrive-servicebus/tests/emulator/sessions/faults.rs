@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use redrive_contract::eventually;
 use redrive_core::{BoxError, Disposition, Settlement, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Fault, Step};
-use redrive_testkit::contract::eventually;
 
 use super::steps::{
     FAR, complete, complete_is, concurrent, emulator, failure, next, next_is, nothing_comes, plan, publish,

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use redrive_contract::{Started, eventually};
 use redrive_core::{BoxError, Needs, Transport};
 use redrive_servicebus::{Entity, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
-use redrive_testkit::contract::{Started, eventually};
 
 use super::steps::{
     FAR, QUEUE, complete, complete_is, concurrent, emulator, in_turns, next, next_is, nothing_comes, publish,

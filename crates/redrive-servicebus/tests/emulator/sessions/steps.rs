@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use redrive_contract::Started;
 use redrive_core::{
     BoxError, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport,
     TransportErrorKind,
 };
 use redrive_servicebus::{Options, Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, EntityView, Settings};
-use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";

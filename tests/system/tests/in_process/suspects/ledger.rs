@@ -10,7 +10,7 @@ use redrive::{ConsumerError, NoRetry, Transport, TransportErrorKind};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, reason};
 
-use redrive_testkit::contract::{Fault, Faulty};
+use redrive_contract::{Fault, Faulty};
 
 use super::ALLOWED;
 

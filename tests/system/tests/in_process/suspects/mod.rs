@@ -11,9 +11,9 @@ use redrive::memory::{Memory, MemoryBroker};
 use redrive::prelude::*;
 use redrive::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Signals};
 use redrive::{Event, Needs, NoRetry, Suspects, Transport, TransportErrorKind};
+use redrive_contract::{Fault, Faulty, Started};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, KILLER, QUEUE, memory_with, numbered, reason};
-use redrive_testkit::contract::{Fault, Faulty, Started};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
 

@@ -1,0 +1,142 @@
+//! Receiving.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::{Receiver, Settlement};
+use tokio::time::timeout;
+
+use crate::case::{ARRIVAL, Case};
+use crate::harness::Harness;
+use crate::planning::needs;
+
+/// With one consumer, messages arrive for the first time in the order in which they were published.
+pub async fn first_deliveries_come_in_order<H: Harness>(case: &Case<H>) {
+    const MESSAGES: usize = 30;
+    let transport = case.started().await;
+    case.publish_many(MESSAGES).await;
+    for n in 0..MESSAGES {
+        case.complete_is(&transport, &format!("m{n}")).await;
+    }
+}
+
+/// A batch has at least one delivery and at most the requested number; together the batches contain each message once, in order.
+pub async fn a_batch_has_no_more_than_was_asked_for<H: Harness>(case: &Case<H>) {
+    const MESSAGES: usize = 20;
+    const MOST: usize = 7;
+    let transport = case.started().await;
+    case.publish_many(MESSAGES).await;
+    let mut seen = 0;
+    let mut batch = VecDeque::new();
+    while seen < MESSAGES {
+        let received = timeout(ARRIVAL, transport.receiver().receive(&mut batch, MOST)).await;
+        let count = match received {
+            Ok(received) => received.unwrap_or_else(|error| panic!("`receive` fails: {error}")),
+            Err(_) => panic!("no delivery within {ARRIVAL:?}"),
+        };
+        assert!((1..=MOST).contains(&count), "{count} were received, and {MOST} were asked for");
+        assert_eq!(batch.len(), count);
+        for received in batch.drain(..) {
+            assert_eq!(received.delivery.id(), format!("m{seen}"));
+            seen += 1;
+            case.settle(&transport, received.receipt, Settlement::Complete).await;
+        }
+    }
+    case.nothing_is_left(&transport).await;
+}
+
+/// `receive` waits on an empty queue until a message is published.
+pub async fn receive_waits_for_a_message<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let waiting = tokio::spawn({
+        let transport = Arc::clone(&transport);
+        async move { transport.receive().await }
+    });
+    case.nothing_comes(&transport).await;
+    case.publish_ids(&["a"]).await;
+    match timeout(ARRIVAL, waiting).await {
+        Ok(Ok(Ok(Some(received)))) => {
+            assert_eq!(received.delivery.id(), "a");
+            case.settle(&transport, received.receipt, Settlement::Complete).await;
+        }
+        Ok(Ok(Ok(None))) => panic!("`receive` answers that there is no more, in the middle of its life"),
+        Ok(Ok(Err(error))) => panic!("`receive` fails: {error}"),
+        Ok(Err(panic)) => panic!("`receive` panics: {panic}"),
+        Err(_) => panic!("`receive` does not notice the message within {ARRIVAL:?}"),
+    }
+}
+
+/// Dropping the future of `receive`, at any moment, loses no message and leaves none stuck in flight.
+pub async fn receive_is_cancel_safe<H: Harness>(case: &Case<H>) {
+    const MESSAGES: usize = 100;
+    let transport = case.started().await;
+    let ids = case.publish_many(MESSAGES).await;
+    let mut seen = Vec::new();
+    let patience = [0, 1, 0, 50, 0, 500, 0, 2000].map(Duration::from_micros);
+    let all = timeout(ARRIVAL, async {
+        for patience in patience.into_iter().cycle() {
+            if seen.len() == MESSAGES {
+                break;
+            }
+            // Drops whatever the future had in progress.
+            let Ok(received) = timeout(patience, transport.receive()).await else { continue };
+            let Ok(Some(received)) = received else { panic!("`receive` ends in the middle of its life") };
+            seen.push(received.delivery.id().to_owned());
+            case.settle(&transport, received.receipt, Settlement::Complete).await;
+        }
+    });
+    let all = all.await.is_ok();
+    seen.sort();
+    assert!(all, "{} of {MESSAGES} messages came; the others were lost with a future", seen.len());
+    assert_eq!(seen, ids);
+    case.nothing_is_left(&transport).await;
+}
+
+/// Several tasks may receive from one transport at the same time: each message goes to one of them.
+pub async fn receive_may_be_called_concurrently<H: Harness>(case: &Case<H>) {
+    const MESSAGES: usize = 40;
+    let transport = case.started().await;
+    let ids = case.publish_many(MESSAGES).await;
+    let tasks = [(); 4].map(|()| {
+        let transport = Arc::clone(&transport);
+        tokio::spawn(async move {
+            let mut seen = Vec::new();
+            for _ in 0..MESSAGES / 4 {
+                let Ok(Ok(Some(received))) = timeout(ARRIVAL, transport.receive()).await else { break };
+                seen.push(received.delivery.id().to_owned());
+                if transport.settle(received.receipt, Settlement::Complete).await.is_err() {
+                    break;
+                }
+            }
+            seen
+        })
+    });
+    let mut seen = Vec::new();
+    for task in tasks {
+        seen.extend(task.await.expect("receiving does not panic"));
+    }
+    seen.sort();
+    assert_eq!(seen, ids);
+    case.nothing_is_left(&transport).await;
+}
+
+/// A transport has no more deliveries in flight than `Needs::prefetch` says; the others are free for other consumers.
+pub async fn prefetch_bounds_what_is_in_flight<H: Harness>(case: &Case<H>) {
+    let mut few = needs();
+    few.prefetch = 2;
+    let modest = case.started_with(few).await;
+    case.publish_ids(&["a", "b", "c", "d", "e"]).await;
+    let a = case.next(&modest).await;
+    let b = case.next(&modest).await;
+    case.nothing_comes(&modest).await;
+    let other = case.started().await;
+    assert_eq!(case.complete_ids(&other, 3).await, ["c", "d", "e"]);
+    case.settle(&modest, a.receipt, Settlement::Complete).await;
+    case.settle(&modest, b.receipt, Settlement::Complete).await;
+    case.publish_ids(&["f"]).await;
+    tokio::select! {
+        received = case.next_is(&modest, "f") => drop(received),
+        received = case.next_is(&other, "f") => drop(received),
+    }
+}
