@@ -254,7 +254,7 @@ mod tests {
 
     /// Returns the sources of all clauses.
     fn sources() -> String {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/contract/clauses");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/clauses");
         let files = std::fs::read_dir(folder).expect("the folder of the clauses is there");
         files
             .map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("a file of text"))
