@@ -29,15 +29,20 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The largest body whose message certainly fits into one frame, in bytes.
 const IN_ONE_FRAME: usize = 8 * 1024;
 
-/// Passes a message that goes in one frame to the link, and returns a future of its outcome. Cancel safe: it is sent or not.
+/// Passes a message that goes in one frame to the link, and returns a future of its outcome. Cancel safe: it is sent or not. An
+/// attempt that is dropped after it took credit, while the session is busy, costs that credit: a link that loses all of it is given
+/// up like one that never had any. `waiting_since`: when the first message began to wait, if none was sent since.
 pub(super) async fn send(
     sender: &mut Sender,
+    waiting_since: &mut Option<Instant>,
     message: &Sendable<Body<Value>>,
 ) -> Result<DeliveryFut<Result<Outcome, SendError>>, WireError> {
-    let mut credit_wait = CreditWait::new(FIRST_RETRY_WAIT);
+    let mut credit_wait =
+        CreditWait::since(*waiting_since.get_or_insert_with(Instant::now), FIRST_RETRY_WAIT);
     loop {
         let attempt = sender.send_batchable_ref(message);
         if let Some(sent) = credit_wait.with(attempt, || true).await? {
+            *waiting_since = None;
             return sent.map_err(read_error::send);
         }
     }
@@ -77,7 +82,12 @@ struct CreditWait {
 
 impl CreditWait {
     fn new(next_wait: Duration) -> Self {
-        Self { until: Instant::now() + REPLY_WAIT, next_wait }
+        Self::since(Instant::now(), next_wait)
+    }
+
+    /// Continues a wait. If it is over, there is still one attempt.
+    fn since(began: Instant, next_wait: Duration) -> Self {
+        Self { until: began + REPLY_WAIT, next_wait }
     }
 
     /// Waits for an attempt. Returns `None` if it must be repeated. A message of several frames may be sent in part when the
@@ -146,6 +156,17 @@ mod tests {
         };
         assert!(error.to_string().contains("no credit"), "{error}");
         assert_eq!(start.elapsed(), REPLY_WAIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_continued_ends_as_if_nobody_had_stopped_waiting() {
+        let start = Instant::now();
+        tokio::time::advance(REPLY_WAIT - Duration::from_secs(1)).await;
+        let mut credit_wait = CreditWait::since(start, MAX_RETRY_WAIT);
+        assert!(credit_wait.with(pending::<()>(), || true).await.is_err());
+        assert_eq!(start.elapsed(), REPLY_WAIT);
+        let mut credit_wait = CreditWait::since(start, MAX_RETRY_WAIT);
+        assert_eq!(credit_wait.with(ready(7), || true).await.ok(), Some(Some(7)), "there is credit again");
     }
 
     #[tokio::test(start_paused = true)]

@@ -105,6 +105,56 @@ async fn a_publish_that_is_cancelled_without_credit_leaves_nothing() -> Result<(
     Ok(())
 }
 
+/// Lets this time pass at once, which ends no wait of another kind: the connection is not idle for so long.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+/// The wait for credit is that of the link: each sender would begin it anew, and stop waiting before it is over.
+#[tokio::test]
+async fn a_link_that_lets_nothing_be_sent_is_given_up_though_every_sender_stops_waiting()
+-> Result<(), BoxError> {
+    for size in [10, 200 * 1024] {
+        let emulator = emulator().await?;
+        let publisher = connected(&emulator).await?.publisher();
+        let view = emulator.entity(QUEUE)?;
+        emulator.inject(Fault::new(Step::Attach, Effect::WithholdCredit).on(QUEUE));
+        dropped_after(1, publisher.publish(Message::new("first"))).await;
+        eventually("its link is attached", async || view.senders() == 1).await;
+        for _ in 0..4 {
+            dropped_after(1, publisher.publish(Message::new(vec![b'x'; size]))).await;
+            pass(Duration::from_secs(8)).await;
+        }
+        let later = timeout(Duration::from_secs(20), publisher.publish(Message::new("").with_id("later")));
+        later.await.map_err(|_| format!("{size} bytes: it hangs"))??;
+        assert_eq!((ids(&emulator, QUEUE)?, emulator.connections()), (vec!["later".to_owned()], 1));
+        eventually("the link is closed", async || view.senders() == 1).await;
+    }
+    Ok(())
+}
+
+/// A sender that comes late waits for the rest of the time only, and is told why the link is given up.
+#[tokio::test]
+async fn a_sender_behind_a_message_that_is_stuck_waits_for_the_rest_of_its_time() -> Result<(), BoxError> {
+    let emulator = emulator().await?;
+    let publisher = connected(&emulator).await?.publisher();
+    let view = emulator.entity(QUEUE)?;
+    emulator.inject(Fault::new(Step::Attach, Effect::WithholdCredit).on(QUEUE));
+    dropped_after(1, publisher.publish(Message::new("first"))).await;
+    eventually("its link is attached", async || view.senders() == 1).await;
+    dropped_after(1, publisher.publish(Message::new(vec![b'x'; 200 * 1024]))).await;
+    pass(Duration::from_secs(25)).await;
+    let behind = timeout(Duration::from_secs(20), publisher.publish(Message::new("behind")));
+    // On a stalled machine its time may be over already: then there is another link.
+    if let Err(error) = behind.await? {
+        assert!(error.to_string().contains("no credit"), "{error}");
+    }
+    timeout(Duration::from_secs(20), publisher.publish(Message::new("later"))).await??;
+    Ok(())
+}
+
 #[tokio::test]
 async fn of_many_only_that_which_the_broker_refuses_fails() -> Result<(), BoxError> {
     let emulator = emulator().await?;
