@@ -172,7 +172,7 @@ async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, T
 }
 
 /// Refuses a queue that forwards its messages, and so looks empty. The broker says so to whoever attaches to it, if at all. It is
-/// asked once on a connection: an empty shelf that is read every few seconds must not cost a link each time.
+/// asked once a minute: an empty shelf that is read every few seconds must not cost a link each time.
 async fn forwards(wire: &dyn Wire, path: &str) -> Result<(), TransportError> {
     match wire.requires_sessions(path).await {
         Err(error) if error.refusal == Refusal::Forwards => {

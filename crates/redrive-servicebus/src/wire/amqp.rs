@@ -71,7 +71,7 @@ impl Wire for Amqp {
     }
 
     async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
-        let known = self.connection.require_sessions().get(source).copied();
+        let known = self.connection.require_sessions().get(source);
         if let Some(known) = known {
             return Ok(known);
         }
@@ -79,7 +79,7 @@ impl Wire for Amqp {
         let amqp = self.connection.begin().await?;
         let answered = session::required(amqp, source, self.connection.link_name("look"));
         let required = timeout(OPEN_WAIT, answered).await.map_err(|_| no_answer(source))??;
-        self.connection.require_sessions().insert(source.to_owned(), required);
+        self.connection.require_sessions().insert(source, required);
         Ok(required)
     }
 

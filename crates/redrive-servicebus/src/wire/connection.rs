@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use super::link::Link;
 use super::probe::{self, PROBE_EVERY};
+use super::remembered::Remembered;
 use super::requests::Requests;
 use super::stream::CountingStream;
 use super::tokens::Tokens;
@@ -40,7 +41,7 @@ pub(super) struct AmqpConnection {
     management: ByEntity<Arc<Requests>>,
     senders: ByEntity<Arc<Link>>,
     /// The entities of which it is known if they require sessions.
-    require_sessions: sync::Mutex<HashMap<String, bool>>,
+    require_sessions: sync::Mutex<Remembered>,
     pub(super) controller: Mutex<Option<Arc<Controller>>>,
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
@@ -230,7 +231,7 @@ impl AmqpConnection {
         self.senders.forget(target, failed).await;
     }
 
-    pub(super) fn require_sessions(&self) -> sync::MutexGuard<'_, HashMap<String, bool>> {
+    pub(super) fn require_sessions(&self) -> sync::MutexGuard<'_, Remembered> {
         self.require_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

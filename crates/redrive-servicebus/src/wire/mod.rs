@@ -7,6 +7,7 @@ mod management;
 mod probe;
 mod read_error;
 mod receiver;
+mod remembered;
 mod requests;
 #[cfg(feature = "rest")]
 mod rest;
@@ -63,8 +64,8 @@ pub(crate) trait Wire: Debug + Send + Sync {
     /// Returns up to `count` messages from this sequence number on, in any state, without locking them.
     async fn peek(&self, entity: &str, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError>;
 
-    /// Returns true if the entity requires sessions, as far as its refusal of a link shows. The answer is remembered until
-    /// [`Wire::forget`].
+    /// Returns true if the entity requires sessions, as far as its refusal of a link shows. The answer is remembered for a minute, or
+    /// until [`Wire::forget`].
     async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
         let _ = source;
         Ok(false)
