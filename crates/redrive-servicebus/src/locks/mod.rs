@@ -125,9 +125,14 @@ impl Locks {
         self.signal_connection(|reachable| reachable.refused(entity, error));
     }
 
-    /// Signals that the connection ended, or could not be made: nothing can be received.
-    pub(crate) fn signal_outage(&self, error: TransportError) {
-        self.signal_connection(|reachable| reachable.disconnected(error));
+    /// Signals that the connection ended, or could not be made: nothing can be received, unless `is_over` tells of the next one. Asked
+    /// under the lock: an intake that begins on the next connection in between would be hidden by an outage of before.
+    pub(crate) fn signal_outage(&self, error: TransportError, is_over: impl FnOnce() -> bool) {
+        self.signal_connection(|reachable| {
+            if !is_over() {
+                reachable.disconnected(error);
+            }
+        });
     }
 
     fn signal_connection(&self, change: impl FnOnce(&mut Reachable)) {
@@ -329,7 +334,28 @@ pub(crate) fn lasts(now: SystemTime, until: Option<SystemTime>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use redrive_core::TransportErrorKind;
+
     use super::*;
+
+    #[test]
+    fn an_outage_that_is_over_when_it_is_told_hides_no_link_of_the_next_connection() {
+        let (locks, entity) = (Arc::<Locks>::default(), Arc::from("orders"));
+        let lost = || TransportError::new(TransportErrorKind::Unreachable, "lost");
+        let is_told = || matches!(locks.reachable().signal(), Signal::Disconnected(_));
+        locks.signal_outage(lost(), || false);
+        assert!(is_told());
+        let receiving = locks.receiving(&entity);
+        locks.signal_outage(lost(), || {
+            assert!(
+                locks.reachable.try_lock().is_err(),
+                "no link begins between the question and the record"
+            );
+            true
+        });
+        assert!(!is_told());
+        drop(receiving);
+    }
 
     #[test]
     fn a_lock_lasts_as_long_as_the_broker_says() {

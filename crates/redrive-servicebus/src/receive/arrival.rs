@@ -92,22 +92,22 @@ impl ConsumedEntity {
     /// Signals that the entity cannot be received from for now, and prepares the next try. `wire`: the connection on which it was
     /// tried, if there was one.
     pub(crate) async fn refused(&self, error: WireError, wire: Option<&Arc<dyn Wire>>) {
-        let last = self.shared.connection.last();
+        let connection = &self.shared.connection;
         let is_outage = wire.is_none_or(|wire| error.refusal == Refusal::Disconnected || !wire.is_live());
         let tried = format!("receiving from `{}`", self.path);
         if !is_outage {
-            if let Some(last) = last {
+            if let Some(last) = connection.last() {
                 // The token may have expired, the key may have changed, or the entity may be another one.
                 last.forget(&self.path).await;
             }
             return self.shared.locks.signal_refusal(&self.path, error.into_error_without_lock(&tried));
         }
         // Another intake may be on the next connection already.
-        let is_over =
-            last.is_some_and(|last| last.is_live() && wire.is_none_or(|wire| !Arc::ptr_eq(&last, wire)));
-        if !is_over {
-            self.shared.locks.signal_outage(error.into_error_without_lock(&tried));
-        }
+        let is_over = || {
+            let last = connection.last();
+            last.is_some_and(|last| last.is_live() && wire.is_none_or(|wire| !Arc::ptr_eq(&last, wire)))
+        };
+        self.shared.locks.signal_outage(error.into_error_without_lock(&tried), is_over);
     }
 
     /// Dead-letters a message that cannot be read: no handler can process it, and it would be redelivered up to
