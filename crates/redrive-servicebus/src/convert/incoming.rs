@@ -48,7 +48,7 @@ pub(crate) struct Incoming {
     pub(crate) locked_until: Option<SystemTime>,
     /// The time when it came into its entity, by the broker's clock.
     pub(crate) enqueued_at: Option<SystemTime>,
-    /// The reason of its dead-lettering, in a dead-letter queue, or on a copy of such a message that stays on a shelf.
+    /// The reason of its dead-lettering, in a dead-letter queue.
     pub(crate) dead_letter_reason: Option<String>,
     pub(crate) dead_letter_description: Option<String>,
     /// Its mark in a dead-letter queue. Any program may have written it: see [`Incoming::is_parked`].
@@ -60,27 +60,49 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Reads the reason and the description where the broker keeps them: takes them out of the headers if the message was read from a dead-letter queue. Elsewhere they are
-    /// headers like all others: with `ForwardDeadLetteredMessagesTo` a work queue has messages that were dead-lettered before.
+    /// Reads the reason and the description where the broker keeps them: takes them out of the headers if the message was read from a
+    /// dead-letter queue. Elsewhere they are headers like all others: with `ForwardDeadLetteredMessagesTo` a work queue has messages
+    /// that were dead-lettered before.
     pub(crate) fn read_from(mut self, path: &str) -> Self {
         if is_dead_letter_queue(path) {
+            self.name_kept_reason_foreign();
             self.dead_letter_reason = take_text(self.message.headers_mut(), REASON);
             self.dead_letter_description = take_text(self.message.headers_mut(), DESCRIPTION);
         }
         self
     }
 
-    /// Returns a copy of it with the reason and the description of its dead-lettering, for a queue where the broker does not keep them.
-    /// Those of redrive are in its own headers.
-    pub(crate) fn with_dead_letter_reason(&self, mut copy: Message) -> Message {
-        if !self.is_dead_lettered_by_redrive() {
-            for (name, text) in
-                [(KEPT_REASON, &self.dead_letter_reason), (KEPT_DESCRIPTION, &self.dead_letter_description)]
-            {
-                if let Some(text) = text {
-                    copy.headers_mut().insert(name, text.clone());
-                }
+    /// Marks the headers of [`reason_of_others`](Self::reason_of_others) as foreign: redrive writes them only on what stays on a shelf
+    /// outside of a dead-letter queue. Anywhere else another program wrote them.
+    pub(crate) fn name_kept_reason_foreign(&mut self) {
+        for name in [KEPT_REASON, KEPT_DESCRIPTION] {
+            if let Some(value) = self.message.headers_mut().remove(name) {
+                self.message.headers_mut().insert(format!("{FOREIGN_PREFIX}{name}"), value);
             }
+        }
+    }
+
+    /// Returns the reason and the description of the dead-lettering, if that was not done by redrive, whose own are in its history: those
+    /// that the broker keeps, or on a copy outside of a dead-letter queue those in its headers.
+    pub(crate) fn reason_of_others(&self) -> [Option<Value>; 2] {
+        let is_own = self.is_dead_lettered_by_redrive();
+        let headers = self.message.headers();
+        [(KEPT_REASON, &self.dead_letter_reason), (KEPT_DESCRIPTION, &self.dead_letter_description)].map(
+            |(name, text)| {
+                let text = text.as_deref().filter(|_| !is_own);
+                text.map(Value::from).or_else(|| headers.get(name).cloned())
+            },
+        )
+    }
+
+    /// Returns a copy of it with [`reason_of_others`](Self::reason_of_others) in its headers, for a queue where the broker does not keep
+    /// them.
+    pub(crate) fn with_reason_of_others(&self, mut copy: Message) -> Message {
+        for (name, value) in [KEPT_REASON, KEPT_DESCRIPTION].into_iter().zip(self.reason_of_others()) {
+            match value {
+                Some(value) => copy.headers_mut().insert(name, value),
+                None => copy.headers_mut().remove(name),
+            };
         }
         copy
     }
@@ -123,6 +145,14 @@ impl Incoming {
     }
 }
 
+/// Returns a message that leaves its shelf: without the headers of [`Incoming::reason_of_others`].
+pub(crate) fn without_reason_of_others(mut message: Message) -> Message {
+    for name in [KEPT_REASON, KEPT_DESCRIPTION] {
+        message.headers_mut().remove(name);
+    }
+    message
+}
+
 /// Reads a message. Never fails: unknown parts are skipped.
 pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     let mut found = Incoming::default();
@@ -152,8 +182,6 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     found.shelf = take_text(&mut headers, SHELF);
     found.shelf_of = take_text(&mut headers, SHELF_OF);
     found.counted = take_text(&mut headers, COUNTED);
-    found.dead_letter_reason = take_text(&mut headers, KEPT_REASON);
-    found.dead_letter_description = take_text(&mut headers, KEPT_DESCRIPTION);
     let body = body::read(wire.body, &mut headers, copied);
     found.message = Message::from_parts(body, headers, properties);
     found

@@ -5,7 +5,8 @@ pub(crate) const REASON: &str = "DeadLetterReason";
 /// The description of the dead-lettering.
 pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 /// On a copy that stays on a shelf outside of the dead-letter queue: the dead-letter reason of its original. [`REASON`] may be there
-/// of a former life, which says nothing of why the message is on the shelf.
+/// of a former life, which says nothing of why the message is on the shelf. It is a header there, so that whoever exports the message
+/// and puts it back later puts it back whole.
 pub(super) const KEPT_REASON: &str = "x-servicebus-dead-letter-reason";
 /// The description of the dead-lettering, as [`KEPT_REASON`].
 pub(super) const KEPT_DESCRIPTION: &str = "x-servicebus-dead-letter-description";

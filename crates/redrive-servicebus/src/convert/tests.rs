@@ -16,7 +16,9 @@ use super::body::BODY;
 use super::changes::MAX_TEXT_UNITS;
 use super::copy_id::copy_id;
 use super::incoming::FOREIGN_PREFIX;
-use super::names::{COPY_OF, PARTITION_KEY, PRIORITY, REPLY_TO_SESSION, SHELF};
+use super::names::{
+    COPY_OF, KEPT_DESCRIPTION, KEPT_REASON, PARTITION_KEY, PRIORITY, REPLY_TO_SESSION, SHELF,
+};
 use super::values::{from_property, to_property};
 use super::*;
 
@@ -111,6 +113,42 @@ fn what_the_broker_says_is_read_and_is_no_header() {
     assert_eq!(found.dead_letter_description.as_deref(), Some("in words"));
     assert_eq!(found.shelf.as_deref(), Some("parking"));
     assert_eq!(found.message, full());
+}
+
+/// What is read from a shelf outside of the dead-letter queue has all that is to be put back there, and nothing else has it.
+#[test]
+fn the_kept_reason_is_a_header_of_what_is_on_a_shelf_only() {
+    let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
+    let dead = Incoming {
+        message: full(),
+        dead_letter_reason: Some("Rejected".to_owned()),
+        dead_letter_description: Some("in words".to_owned()),
+        ..Incoming::default()
+    };
+    let parked = dead.with_reason_of_others(full());
+    let found = incoming(outgoing(&parked, Outgoing::default())).read_from("parked");
+    assert_eq!(found.message, parked, "header for header");
+    let said = ["Rejected", "in words"].map(|text| Some(text.to_owned()));
+    assert_eq!(found.reason_of_others().map(text), said);
+    assert_eq!(found.with_reason_of_others(full()), parked, "an edit cannot lose it");
+    assert_eq!(without_reason_of_others(found.message.clone()), full(), "it leaves its shelf");
+
+    let wire = outgoing(&parked, Outgoing::default());
+    let in_dead_letters = incoming(wire.clone()).read_from("orders/$DeadLetterQueue");
+    let mut in_work_queue = incoming(wire).read_from("orders");
+    in_work_queue.name_kept_reason_foreign();
+    for elsewhere in [in_dead_letters, in_work_queue] {
+        assert_eq!(elsewhere.reason_of_others().map(text), [None, None], "another program wrote it");
+        for (name, said) in [KEPT_REASON, KEPT_DESCRIPTION].into_iter().zip(["Rejected", "in words"]) {
+            let headers = elsewhere.message.headers();
+            assert_eq!(
+                headers.get(&format!("{FOREIGN_PREFIX}{name}")),
+                Some(&said.into()),
+                "it is carried on"
+            );
+            assert!(!headers.contains(name));
+        }
+    }
 }
 
 #[test]

@@ -56,7 +56,8 @@ impl ConsumedEntity {
     }
 
     /// Passes a message to the consumer.
-    pub(crate) fn deliver(&self, incoming: Incoming, taken: ArrivalContext, source: &Source) {
+    pub(crate) fn deliver(&self, mut incoming: Incoming, taken: ArrivalContext, source: &Source) {
+        incoming.name_kept_reason_foreign();
         let ArrivalContext { lock, tag, handle, lost, in_flight, session, counts } = taken;
         let receipt = Receipt::new(Locked {
             shared: Arc::clone(&self.shared),

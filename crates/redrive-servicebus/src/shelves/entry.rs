@@ -15,14 +15,15 @@ pub(super) struct SeenEntry {
 impl SeenEntry {
     pub(super) fn new(incoming: &Incoming, place: &Place) -> Self {
         let mut shelved = Shelved::new(place.handle(incoming), incoming.message.clone());
-        let by_redrive = incoming.is_dead_lettered_by_redrive();
         shelved.shelved_at = match place.marks {
             Marks::Unused | Marks::Trusted => incoming.enqueued_at,
             // The enqueue time of a dead-lettered message is the time when it came into its original queue.
-            Marks::Unverified => shelved.history.last_failed_at.filter(|_| by_redrive),
+            Marks::Unverified => {
+                shelved.history.last_failed_at.filter(|_| incoming.is_dead_lettered_by_redrive())
+            }
         };
-        shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);
-        shelved.broker_description = incoming.dead_letter_description.clone().filter(|_| !by_redrive);
+        let of_others = incoming.reason_of_others().map(|text| Some(text?.as_str()?.to_owned()));
+        [shelved.broker_reason, shelved.broker_description] = of_others;
         Self { sequence_number: incoming.sequence_number, set_aside: incoming.set_aside, shelved }
     }
 }

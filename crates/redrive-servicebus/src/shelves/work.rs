@@ -326,7 +326,8 @@ impl ServiceBusShelves {
                 EntryError { refusal, copy_in, error: error.into_error(&format!("{what} `{path}`")) }
             })
         };
-        let kept = |copy| incoming.with_dead_letter_reason(copy);
+        let kept = |copy| incoming.with_reason_of_others(copy);
+        let sent_back = |message: Message| redriven(&convert::without_reason_of_others(message));
         match work {
             _ if is_sent => settle(SettleKind::Complete, Vec::new()).await,
             Work::Discard => {
@@ -352,9 +353,9 @@ impl ServiceBusShelves {
                     }
                 }
             }
-            Work::SendTo(target) => send_on(target, redriven(&incoming.message)).await,
+            Work::SendTo(target) => send_on(target, sent_back(incoming.message.clone())).await,
             Work::SendEdited(target, message) => {
-                send_on(target, redriven(&edited(&incoming.message, message.clone()))).await
+                send_on(target, sent_back(edited(&incoming.message, message.clone()))).await
             }
             Work::Replace(message) => {
                 let copy = kept(edited(&incoming.message, message.clone()));

@@ -184,11 +184,62 @@ async fn what_others_said_of_a_dead_letter_stays_when_it_is_parked() -> Result<(
         let parked = shelves.browse(Shelf::Parking, None, 10).await?.entries.remove(0);
         assert_eq!(parked.broker_reason.as_deref(), Some("Rejected"), "{parking_queue}");
         assert_eq!(parked.broker_description, before.broker_description, "{parking_queue}");
+        if parking_queue {
+            // As an undo does, with what an export has.
+            let again = shelves.as_restored(&parked.message);
+            shelves.discard(Shelf::Parking, &parked.handle.clone().into()).await?.into_result()?;
+            shelves.restore(Shelf::Parking, parked.message.clone()).await?;
+            let restored = shelves.browse(Shelf::Parking, None, 10).await?.entries.remove(0);
+            assert_eq!((&restored.message, &again), (&parked.message, &parked.message));
+            assert_eq!(restored.broker_reason, parked.broker_reason);
+            assert_eq!(restored.broker_description, parked.broker_description);
+        }
         let which = Selection::Reason("Rejected".to_owned());
         assert_eq!(shelves.redrive(Shelf::Parking, &which).await?.into_result()?, 1);
         let headers = next(&transport).await.delivery.message().headers().clone();
         assert!(!headers.iter().any(|(name, _)| name.to_lowercase().contains("dead")), "{headers:?}");
     }
+    Ok(())
+}
+
+/// Whoever publishes a header by the name of those that redrive writes on a parked message is neither believed nor robbed of it.
+#[tokio::test]
+async fn a_reason_that_a_publisher_wrote_is_foreign_and_stays() -> Result<(), BoxError> {
+    const HEADER: &str = "x-servicebus-dead-letter-reason";
+    const FOREIGN: &str = "foreign:x-servicebus-dead-letter-reason";
+    let builder = Emulator::builder().queue(QUEUE, Settings::default()).queue("parked", Settings::default());
+    let emulator = builder.start().await?;
+    let options = ServiceBus::options(QUEUE).parking_queue("parked");
+    let transport = started(&emulator.connection_string(), options).await?;
+    let foreign = |message: &Message| {
+        assert_eq!(message.headers().get(FOREIGN), Some(&"mine".into()), "{:?}", message.headers());
+        message.headers().contains(HEADER)
+    };
+    transport.publish(Message::new("").with_id("a").with_header(HEADER, "mine")).await?;
+    let received = next(&transport).await;
+    assert!(!foreign(received.delivery.message()));
+    let retry = plan(&transport, &received.delivery, Disposition::Retry(Duration::ZERO, broken()));
+    transport.settle(received.receipt, retry).await.map_err(|refused| refused.error)?;
+    let received = next(&transport).await;
+    assert!(!foreign(received.delivery.message()), "a retry");
+    let rejected = transport.settle(received.receipt, Settlement::NativeDeadLetter).await;
+    rejected.map_err(|refused| refused.error)?;
+    let shelves = transport.shelves();
+    for (shelf, is_kept) in [(Shelf::DeadLetter, false), (Shelf::Parking, true)] {
+        let entry = shelves.browse(shelf, None, 10).await?.entries.remove(0);
+        assert_eq!(entry.broker_reason.as_deref(), Some("Rejected"), "{shelf}");
+        assert_eq!(foreign(&entry.message), is_kept, "{shelf}");
+        if shelf == Shelf::DeadLetter {
+            assert_eq!(shelves.park(&Selection::All).await?.into_result()?, 1);
+            continue;
+        }
+        // An editor shows the headers of the entry, and saves them again.
+        let edited = entry.message.clone().with_header("currency", "EUR");
+        shelves.redrive_as(&entry.handle, edited).await?;
+    }
+    let redriven = next(&transport).await.delivery.message().clone();
+    assert!(!foreign(&redriven), "a redrive");
+    assert_eq!(redriven.headers().get("currency"), Some(&"EUR".into()));
     Ok(())
 }
 
