@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use redrive_contract::eventually;
-use redrive_core::{BoxError, Message, TransportErrorKind};
+use redrive_core::{BoxError, Message, Publisher, TransportErrorKind};
 use redrive_servicebus::{Entity, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
 use tokio::time::timeout;
@@ -97,7 +97,9 @@ async fn a_publish_that_is_cancelled_without_credit_leaves_nothing() -> Result<(
         let size = if number % 2 == 0 { 10 } else { 200 * 1024 };
         dropped_after(1, publisher.publish(Message::new(vec![b'x'; size]))).await;
     }
-    assert_eq!((tasks(), view.senders()), (before, 1));
+    // The task of the attach may have ended meanwhile.
+    assert!(tasks() <= before, "{} tasks, {before} before", tasks());
+    assert_eq!(view.senders(), 1);
     emulator.detach(QUEUE);
     eventually("the link is detached", async || view.senders() == 0).await;
     timeout(Duration::from_secs(20), publisher.publish(Message::new("").with_id("later"))).await??;
@@ -112,6 +114,11 @@ async fn pass(time: Duration) {
     tokio::time::resume();
 }
 
+/// Stops waiting on a new link without credit. The second poll comes when the link is attached.
+async fn without_credit(publisher: &Publisher) {
+    dropped_after(2, publisher.publish(Message::new("first"))).await;
+}
+
 /// The wait for credit is that of the link: each sender would begin it anew, and stop waiting before it is over.
 #[tokio::test]
 async fn a_link_that_lets_nothing_be_sent_is_given_up_though_every_sender_stops_waiting()
@@ -121,8 +128,8 @@ async fn a_link_that_lets_nothing_be_sent_is_given_up_though_every_sender_stops_
         let publisher = connected(&emulator).await?.publisher();
         let view = emulator.entity(QUEUE)?;
         emulator.inject(Fault::new(Step::Attach, Effect::WithholdCredit).on(QUEUE));
-        dropped_after(1, publisher.publish(Message::new("first"))).await;
-        eventually("its link is attached", async || view.senders() == 1).await;
+        without_credit(&publisher).await;
+        assert_eq!(view.senders(), 1);
         for _ in 0..4 {
             dropped_after(1, publisher.publish(Message::new(vec![b'x'; size]))).await;
             pass(Duration::from_secs(8)).await;
@@ -140,12 +147,10 @@ async fn a_link_that_lets_nothing_be_sent_is_given_up_though_every_sender_stops_
 async fn a_sender_behind_a_message_that_is_stuck_waits_for_the_rest_of_its_time() -> Result<(), BoxError> {
     let emulator = emulator().await?;
     let publisher = connected(&emulator).await?.publisher();
-    let view = emulator.entity(QUEUE)?;
     emulator.inject(Fault::new(Step::Attach, Effect::WithholdCredit).on(QUEUE));
-    dropped_after(1, publisher.publish(Message::new("first"))).await;
-    eventually("its link is attached", async || view.senders() == 1).await;
+    without_credit(&publisher).await;
     dropped_after(1, publisher.publish(Message::new(vec![b'x'; 200 * 1024]))).await;
-    pass(Duration::from_secs(25)).await;
+    pass(Duration::from_secs(28)).await;
     let behind = timeout(Duration::from_secs(20), publisher.publish(Message::new("behind")));
     // On a stalled machine its time may be over already: then there is another link.
     if let Err(error) = behind.await? {
