@@ -14,7 +14,11 @@ pub(super) struct SeenEntry {
 
 impl SeenEntry {
     pub(super) fn new(incoming: &Incoming, place: &Place) -> Self {
-        let mut shelved = Shelved::new(place.handle(incoming), incoming.message.clone());
+        let mut message = incoming.message.clone();
+        if place.shows_reason {
+            message = incoming.with_reason_of_others(message);
+        }
+        let mut shelved = Shelved::new(place.handle(incoming), message);
         shelved.shelved_at = match place.marks {
             Marks::Unused | Marks::Trusted => incoming.enqueued_at,
             // The enqueue time of a dead-lettered message is the time when it came into its original queue.
@@ -46,7 +50,8 @@ mod tests {
             enqueued_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(9)),
             ..Incoming::default()
         };
-        let place = Place { path: "orders/$DeadLetterQueue".to_owned(), marks, shelf: Shelf::DeadLetter };
+        let path = "orders/$DeadLetterQueue".to_owned();
+        let place = Place { path, marks, shelf: Shelf::DeadLetter, shows_reason: false };
         SeenEntry::new(&incoming, &place).shelved
     }
 

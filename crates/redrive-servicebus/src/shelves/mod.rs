@@ -67,15 +67,21 @@ impl ServiceBusShelves {
     /// Returns the queues that may hold messages of this shelf.
     fn places(&self, shelf: Shelf) -> Vec<Place> {
         if let (Shelf::Parking, Some(queue)) = (shelf, &self.shared.options.parking_queue) {
-            return vec![Place { path: queue.clone(), marks: Marks::Unused, shelf }];
+            return vec![Place { path: queue.clone(), marks: Marks::Unused, shelf, shows_reason: false }];
         }
         let sources = self.shared.options.sources();
         let own = self.shared.options.dead_letter_target().filter(|_| !self.transfer);
-        let own = own.map(|queue| Place { path: queue.to_owned(), marks: Marks::Trusted, shelf });
+        let own = own.map(|queue| Place {
+            path: queue.to_owned(),
+            marks: Marks::Trusted,
+            shelf,
+            shows_reason: false,
+        });
+        let shows_reason = own.is_some();
         let of_source = |source: &crate::Entity| {
             let path =
                 if self.transfer { source.transfer_dead_letter_path() } else { source.dead_letter_path() };
-            Place { path, marks: Marks::Unverified, shelf }
+            Place { path, marks: Marks::Unverified, shelf, shows_reason }
         };
         own.into_iter().chain(sources.iter().map(of_source)).collect()
     }

@@ -13,6 +13,9 @@ pub(super) struct Place {
     pub(super) marks: Marks,
     /// The shelf that is looked at: the queue may hold messages of both.
     pub(super) shelf: Shelf,
+    /// True if the broker keeps the reason of a dead letter here, and would not where the message is put back after a discard: a
+    /// header shows it.
+    pub(super) shows_reason: bool,
 }
 
 /// The meaning of the shelf marks on the messages of a queue.
@@ -76,8 +79,13 @@ mod tests {
 
     #[test]
     fn a_handle_and_a_cursor_say_where_their_message_lies() {
-        let [place, other] = ["orders/$DeadLetterQueue", "orders--retry/$DeadLetterQueue"]
-            .map(|path| Place { path: path.to_owned(), marks: Marks::Unverified, shelf: Shelf::Parking });
+        let [place, other] =
+            ["orders/$DeadLetterQueue", "orders--retry/$DeadLetterQueue"].map(|path| Place {
+                path: path.to_owned(),
+                marks: Marks::Unverified,
+                shelf: Shelf::Parking,
+                shows_reason: false,
+            });
         let incoming = Incoming { sequence_number: 17, ..Incoming::default() };
         let handle = place.handle(&incoming);
         assert_eq!((place.number(&handle), other.number(&handle)), (Some(17), None));

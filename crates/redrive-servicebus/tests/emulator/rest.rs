@@ -236,6 +236,32 @@ async fn what_the_broker_dead_lettered_is_read_and_redriven() -> Result<(), BoxE
     Ok(())
 }
 
+/// Nobody can send to the dead-letter queue of the broker: a message of it is put back into the queue for dead letters.
+#[tokio::test]
+async fn what_the_broker_dead_lettered_is_put_back_with_its_reason() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.max_delivery_count = 1;
+    let emulator = emulator(settings).await?;
+    let transport = options().connect(&address(&emulator)?).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let transport = started(&emulator).await?;
+    drop(next(&transport).await);
+    let shelves = transport.shelves();
+    eventually("it is dead-lettered", async || shelves.count(Shelf::DeadLetter).await.is_ok_and(|n| n == 1))
+        .await;
+    let dead = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries.remove(0);
+    assert_eq!(dead.broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
+    shelves.discard(Shelf::DeadLetter, &dead.handle.clone().into()).await?.into_result()?;
+    shelves.restore(Shelf::DeadLetter, dead.message.clone()).await?;
+    let restored = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries.remove(0);
+    assert_eq!((&restored.message, &restored.broker_reason), (&dead.message, &dead.broker_reason));
+    assert_eq!(restored.broker_description, dead.broker_description);
+    assert_eq!(shelves.redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?, 1);
+    let headers = next(&transport).await.delivery.message().headers().clone();
+    assert!(!headers.iter().any(|(name, _)| name.contains("dead-letter")), "{headers:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_is_missing_or_not_allowed_is_missed_at_the_start() -> Result<(), BoxError> {
     let builder = Emulator::builder().key("root", "right").queue(QUEUE, Settings::default());
