@@ -1,17 +1,15 @@
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "http")]
+use redrive_emulator_host::Door;
+use redrive_emulator_host::{Clock, Host, Listen};
 use serde_json::json;
 
 use crate::broker::{Definitions, Options, Version};
 use crate::emulator::{Emulator, Plan};
 use crate::error::StartError;
-use crate::server::clock::Clock;
-#[cfg(feature = "http")]
-use crate::server::door::Door;
-use crate::server::port::Listen;
 use crate::server::protocol_detect::ProtocolDetect;
 
 /// Configures an emulator. Defaults: RabbitMQ 4.3, the virtual host `/` and the user `guest`, a free port of 127.0.0.1, the machine's
@@ -20,7 +18,6 @@ use crate::server::protocol_detect::ProtocolDetect;
 #[must_use]
 pub struct Builder {
     listen: Vec<Listen>,
-    #[cfg(feature = "http")]
     listen_http: Vec<Listen>,
     #[cfg(feature = "http")]
     http_names: Vec<String>,
@@ -38,7 +35,6 @@ impl Emulator {
     pub fn builder() -> Builder {
         Builder {
             listen: Vec::new(),
-            #[cfg(feature = "http")]
             listen_http: Vec::new(),
             #[cfg(feature = "http")]
             http_names: Vec::new(),
@@ -56,14 +52,14 @@ impl Emulator {
 impl Builder {
     /// Adds an address for AMQP: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen.push(Listen { address: address.into(), required: true });
+        self.listen.push(Listen::required(address));
         self
     }
 
     /// Adds an address for AMQP that is left out where this machine does not have it, such as `[::1]:5672` without IPv6. It is not the
     /// first one.
     pub fn listen_if_available(mut self, address: impl Into<String>) -> Self {
-        self.listen.push(Listen { address: address.into(), required: false });
+        self.listen.push(Listen::if_available(address));
         self
     }
 
@@ -71,7 +67,7 @@ impl Builder {
     /// HTTP.
     #[cfg(feature = "http")]
     pub fn listen_http(mut self, address: impl Into<String>) -> Self {
-        self.listen_http.push(Listen { address: address.into(), required: true });
+        self.listen_http.push(Listen::required(address));
         self
     }
 
@@ -171,26 +167,21 @@ impl Builder {
             clock: Arc::new(Clock::new(self.virtual_clock)),
             logs_events: self.logs_events,
             protocols: Arc::new(protocols),
+            #[cfg(feature = "http")]
+            door: Arc::new(Door::new(
+                self.listen_http.iter().map(|listen| listen.address.clone()).chain(self.http_names),
+            )),
         };
-        let mut listen = self.listen;
-        if listen.first().is_none_or(|first| !first.required) {
-            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string();
-            listen.insert(0, Listen { address: any, required: true });
-        }
-        let emulator = Emulator::start(plan, &listen).await?;
-        #[cfg(feature = "http")]
-        let emulator = {
-            let named = self.listen_http.iter().map(|listen| listen.address.clone());
-            emulator.with_http(&self.listen_http, Door::new(named.chain(self.http_names))).await?
-        };
-        Ok(emulator)
+        Ok(Emulator { host: Host::start(plan, self.listen, &self.listen_http).await? })
     }
 
     fn protocols(&self) -> Result<ProtocolDetect, StartError> {
         Ok(ProtocolDetect {
             #[cfg(feature = "tls")]
             tls: match &self.tls {
-                Some((certificates, key)) => Some(crate::server::tls::Identity::from_pem(certificates, key)?),
+                Some((certificates, key)) => {
+                    Some(redrive_emulator_host::Identity::from_pem(certificates, key)?)
+                }
                 None => None,
             },
         })

@@ -1,34 +1,28 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_amqp091::ShortStr;
+#[cfg(feature = "http")]
+use redrive_emulator_host::Door;
+use redrive_emulator_host::{Accepting, Clock, Host, Journal, Listeners};
 use serde_json::{Map, Value as Json};
 
 use crate::broker::definitions::PolicyDefinition;
 use crate::broker::{
-    Broker, Definitions, Event, MessageView, Options, QueueId, QueueInfo, Timestamp, VHostId,
+    Broker, Change, Definitions, Event, MessageView, Options, QueueId, QueueInfo, Timestamp, VHostId,
 };
 use crate::error::StartError;
-use crate::server::clock::Clock;
-#[cfg(feature = "http")]
-use crate::server::door::Door;
-use crate::server::listener::Listening;
-use crate::server::port::{Listen, Ports};
+use crate::server::listener;
 use crate::server::protocol_detect::ProtocolDetect;
 use crate::server::shared_state::SharedState;
-use crate::store::{Journal, Store};
+use crate::store;
 
 /// A running emulator. Dropping it ends it like a killed process; [`Emulator::stop`] ends it in order.
 #[derive(Debug)]
 pub struct Emulator {
-    plan: Plan,
-    ports: Ports,
-    shared: Mutex<Arc<SharedState>>,
-    listening: tokio::sync::Mutex<Option<Listening>>,
-    #[cfg(feature = "http")]
-    http: crate::server::http::HttpServer,
+    pub(crate) host: Host<Plan>,
 }
 
 /// What stays the same over a crash.
@@ -40,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) clock: Arc<Clock>,
     pub(crate) logs_events: bool,
     pub(crate) protocols: Arc<ProtocolDetect>,
+    #[cfg(feature = "http")]
+    pub(crate) door: Arc<Door>,
 }
 
 /// There is no queue, exchange or virtual host of this name.
@@ -50,12 +46,16 @@ pub struct NotFound {
     name: String,
 }
 
-impl Plan {
-    fn shared(&self) -> Result<Arc<SharedState>, StartError> {
+impl redrive_emulator_host::Plan for Plan {
+    type Shared = SharedState;
+    type Change = Change;
+    type Error = StartError;
+
+    fn open(&self) -> Result<Arc<SharedState>, StartError> {
         let mut broker = Broker::new(self.options.clone());
         let now = self.clock.now();
         broker.advance(now);
-        let opened = self.state_file.as_ref().map(|path| Store::open(path, &mut broker)).transpose()?;
+        let opened = self.state_file.as_ref().map(|path| store::open(path, &mut broker)).transpose()?;
         let new = opened.as_ref().is_none_or(|(_, new)| *new);
         broker.keep_changes(opened.is_some());
         if new && self.definitions.iter().all(|definitions| definitions.users.is_empty()) {
@@ -65,43 +65,38 @@ impl Plan {
         for definitions in &self.definitions {
             broker.apply_definitions(definitions, now).map_err(StartError::definitions)?;
         }
-        let journal =
-            opened.map(|(store, _)| Journal::start(store).map_err(StartError::thread)).transpose()?;
+        let journal = opened.map(|(file, _)| store::journal(file).map_err(StartError::thread)).transpose()?;
         let shared = SharedState::new(broker, journal, Arc::clone(&self.clock));
         Ok(Arc::new(shared.logging_events(self.logs_events)))
+    }
+
+    fn accept(&self, listeners: Listeners, shared: &Arc<SharedState>) -> Accepting {
+        listener::accept(listeners, &self.protocols, shared, self.options.max_message_size)
+    }
+
+    #[cfg(feature = "http")]
+    fn accept_http(&self, listeners: Listeners, shared: &Arc<SharedState>) -> Option<Accepting> {
+        Some(crate::server::http::accept(listeners, &self.door, shared))
+    }
+
+    fn pass_time(shared: Arc<SharedState>) -> impl Future<Output = ()> + Send + 'static {
+        listener::pass_time(shared)
+    }
+
+    fn journal(shared: &SharedState) -> Option<&Journal<Change>> {
+        shared.journal.as_ref()
     }
 }
 
 impl Emulator {
-    pub(crate) async fn start(plan: Plan, listen: &[Listen]) -> Result<Self, StartError> {
-        let shared = plan.shared()?;
-        let (ports, listeners) = Ports::take(listen).await.map_err(StartError::listen)?;
-        let listening = Listening::start(listeners, &plan.protocols, &shared, plan.options.max_message_size);
-        Ok(Self {
-            plan,
-            ports,
-            shared: Mutex::new(shared),
-            listening: tokio::sync::Mutex::new(Some(listening)),
-            #[cfg(feature = "http")]
-            http: crate::server::http::HttpServer::default(),
-        })
-    }
-
-    #[cfg(feature = "http")]
-    pub(crate) async fn with_http(self, listen: &[Listen], door: Door) -> Result<Self, StartError> {
-        let http = crate::server::http::HttpServer::start(listen, door, &self.shared()).await?;
-        Ok(Self { http, ..self })
-    }
-
     /// Returns the first address for AMQP.
     pub fn address(&self) -> SocketAddr {
-        // `Builder::start` requires the first one.
-        self.addresses().first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+        self.host.address()
     }
 
     /// Returns all addresses for AMQP.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.ports.addresses()
+        self.host.addresses()
     }
 
     /// Returns the first address for HTTP, if enabled.
@@ -113,7 +108,7 @@ impl Emulator {
     /// Returns all addresses for HTTP; empty if it is not enabled.
     #[cfg(feature = "http")]
     pub fn http_addresses(&self) -> Vec<SocketAddr> {
-        self.http.addresses()
+        self.host.http_addresses()
     }
 
     /// Returns a URL for clients: user `guest`, virtual host `/`.
@@ -129,7 +124,7 @@ impl Emulator {
 
     /// Returns the emulator's current time.
     pub fn now(&self) -> Timestamp {
-        self.plan.clock.now()
+        self.host.plan().clock.now()
     }
 
     /// Advances the clock, and applies everything that is due by then, each at its own time: messages and queues expire, delayed
@@ -198,12 +193,7 @@ impl Emulator {
     /// Ends like a killed process: sends no close, and writes nothing more. Nothing listens when this returns; the port stays
     /// reserved for a [`restart`](Self::restart) until this value is dropped.
     pub async fn crash(&self) {
-        #[cfg(feature = "http")]
-        self.http.abort().await;
-        if let Some(listening) = self.listening.lock().await.take() {
-            listening.abort().await;
-            self.blocking(SharedState::abandon_journal).await;
-        }
+        self.host.crash().await;
     }
 
     /// Starts again at the same address after [`crash`](Self::crash) or [`stop`](Self::stop), with the content of the state file;
@@ -212,35 +202,13 @@ impl Emulator {
     /// # Errors
     /// The same as [`Builder::start`](crate::Builder::start).
     pub async fn restart(&self) -> Result<(), StartError> {
-        self.crash().await;
-        let mut listening = self.listening.lock().await;
-        let shared = self.plan.shared()?;
-        let listeners = self.ports.listen().await.map_err(StartError::listen)?;
-        let max_body = self.plan.options.max_message_size;
-        *listening = Some(Listening::start(listeners, &self.plan.protocols, &shared, max_body));
-        #[cfg(feature = "http")]
-        self.http.restart(&shared).await?;
-        *self.lock_shared() = shared;
-        Ok(())
+        self.host.restart().await
     }
 
     /// Closes all connections in order, and ends. Nothing listens when this returns; the port stays reserved for a
     /// [`restart`](Self::restart) until this value is dropped.
     pub async fn stop(&self) {
-        #[cfg(feature = "http")]
-        self.http.abort().await;
-        if let Some(listening) = self.listening.lock().await.take() {
-            self.resume();
-            listening.stop().await;
-            self.blocking(SharedState::close_journal).await;
-        }
-    }
-
-    async fn blocking(&self, act: fn(&SharedState)) {
-        let shared = self.shared();
-        if let Err(error) = tokio::task::spawn_blocking(move || act(&shared)).await {
-            tracing::error!(%error, "the state file was not closed");
-        }
+        self.host.stop().await;
     }
 
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Broker, Timestamp) -> T) -> T {
@@ -248,11 +216,7 @@ impl Emulator {
     }
 
     pub(crate) fn shared(&self) -> Arc<SharedState> {
-        Arc::clone(&self.lock_shared())
-    }
-
-    fn lock_shared(&self) -> MutexGuard<'_, Arc<SharedState>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.host.shared()
     }
 }
 

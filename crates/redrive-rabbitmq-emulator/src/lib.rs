@@ -33,7 +33,7 @@ pub use broker::{
 pub use builder::Builder;
 pub use emulator::{Emulator, NotFound, VHostView};
 pub use error::StartError;
-pub use store::StoreError;
+pub use redrive_emulator_host::StoreError;
 
 /// Entry points for the fuzz targets and the test of their corpus; not public API.
 #[doc(hidden)]

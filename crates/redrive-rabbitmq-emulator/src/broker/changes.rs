@@ -1,12 +1,12 @@
 //! Changes to write to the state file, in the order in which they happened.
 
 use redrive_amqp091::{ShortStr, Table};
+use redrive_emulator_host::Timestamp;
 
 use super::exchange::{Binding, Exchange, ExchangeKind};
 use super::queue::Queue;
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
-use super::time::Timestamp;
 use super::{QueueId, VHostId};
 
 /// One change to be kept over a restart. Deliveries are not kept: their receivers are gone too.

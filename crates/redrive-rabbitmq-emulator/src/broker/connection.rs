@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use redrive_amqp091::{Method, Properties, ShortStr, Table, basic};
+use redrive_emulator_host::Timestamp;
 
 use super::access::User;
 use super::failure::Failure;
 use super::message::Message;
 use super::queue::flow::Registration;
 use super::queue::ready::Stored;
-use super::time::Timestamp;
 use super::{At, ConnectionId, ConsumerId, HashMap, QueueId, VHostId};
 
 /// With this much output that a client has not read, what it asks for waits: the output is at most one answer longer. More than what

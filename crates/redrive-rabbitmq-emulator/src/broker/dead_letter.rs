@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use redrive_amqp091::{ShortStr, Table, Value};
+use redrive_emulator_host::Timestamp;
 
 use super::events::{DropReason, EventKind, MessageView};
 use super::message::{Counts, Message, header_keys};
@@ -10,7 +11,6 @@ use super::queue::dying::Dying;
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
 use super::reason::Reason;
-use super::time::Timestamp;
 use super::{Broker, Change, QueueId, VHostId, Version};
 
 /// A message that left a queue, and is to be routed by the dead-letter exchange.

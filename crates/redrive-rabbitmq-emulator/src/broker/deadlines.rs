@@ -5,9 +5,9 @@ use super::events::EventKind;
 use super::failure::Failure;
 use super::queue::settings::QueueKind;
 use super::settle::Cause;
-use super::time::Timestamp;
 use super::{At, Broker, QueueId, UnpromisedOrder};
 use redrive_amqp091::basic;
+use redrive_emulator_host::Timestamp;
 
 /// What becomes due. Ordered, so that what is due at the same time happens in the same order on every run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

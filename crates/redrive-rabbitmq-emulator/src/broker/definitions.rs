@@ -1,6 +1,7 @@
 //! RabbitMQ's exported definitions: what exists, without messages.
 
 use redrive_amqp091::ShortStr;
+use redrive_emulator_host::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json, json};
 
@@ -9,7 +10,6 @@ use super::exchange::{Binding, Destination, Exchange, ExchangeKind};
 use super::json::{to_json, to_table};
 use super::lifecycle::alternate_of;
 use super::protocol::queues::{Declared, NewQueue};
-use super::time::Timestamp;
 use super::vhost::Policy;
 use super::{Broker, Change, VHostId};
 

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use redrive_amqp091::{Method, RawTable, ShortStr, basic, write_content};
+use redrive_emulator_host::Timestamp;
 
 use super::connection::{Phase, Unacked};
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
 use super::reason::Reason;
-use super::time::Timestamp;
 use super::{Broker, ConsumerId, QueueId, Version};
 
 /// With this much output that a client has not read, its consumers take nothing more.

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use redrive_amqp091::{Properties, RawTable, ShortStr, Table};
+use redrive_emulator_host::Timestamp;
 
 use super::message::Message;
-use super::time::Timestamp;
 
 /// A message, for tests to look at.
 #[derive(Debug, Clone, PartialEq)]

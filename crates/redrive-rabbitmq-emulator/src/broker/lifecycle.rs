@@ -1,6 +1,7 @@
 //! The ends of consumers, channels, connections, queues and exchanges, and what each takes with it.
 
 use redrive_amqp091::{ShortStr, basic, channel, connection};
+use redrive_emulator_host::Timestamp;
 
 use super::connection::{Connection, Phase, Unacked};
 use super::events::{DropReason, EventKind};
@@ -8,7 +9,6 @@ use super::exchange::Destination;
 use super::failure::{Failure, Scope};
 use super::queue::settings::{QueueKind, Settings};
 use super::settle::Cause;
-use super::time::Timestamp;
 use super::{At, Broker, Change, ConnectionId, ConsumerId, QueueId, VHostId};
 
 impl Broker {

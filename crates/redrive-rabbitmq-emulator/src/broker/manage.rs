@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use redrive_amqp091::{Properties, RawTable, ShortStr};
+use redrive_emulator_host::Timestamp;
 use serde_json::{Map, Value as Json, json};
 
 use super::connection::Connection;
@@ -16,7 +17,6 @@ use super::message::Message;
 use super::queue::settings::Settings;
 use super::reason::Reason;
 use super::settle::Cause;
-use super::time::Timestamp;
 use super::{Broker, QueueId, VHostId, Version};
 
 /// What happens to messages that were looked at.

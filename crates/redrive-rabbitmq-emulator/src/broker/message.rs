@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use redrive_amqp091::{DecodeError, Properties, RawTable, ShortStr, Table, Value};
-
-use super::time::Timestamp;
+use redrive_emulator_host::Timestamp;
 
 /// What all copies of a message share. The properties stay encoded: most deliveries pass them on as they came.
 #[derive(Debug, Clone, PartialEq)]

@@ -27,7 +27,6 @@ mod reason;
 mod restore;
 mod route;
 mod settle;
-mod time;
 mod topology;
 mod version;
 pub(crate) mod vhost;
@@ -49,7 +48,7 @@ pub use inspect::{QueueCounts, QueueInfo};
 pub(crate) use options::Options;
 pub use options::UnpromisedOrder;
 pub use queue::settings::QueueKind;
-pub use time::Timestamp;
+pub use redrive_emulator_host::Timestamp;
 pub use version::Version;
 
 use access::User;

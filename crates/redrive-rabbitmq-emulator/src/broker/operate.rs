@@ -1,13 +1,13 @@
 //! What operators and tests do: virtual hosts, users and policies, alarms and faults.
 
 use redrive_amqp091::{ShortStr, connection, reply};
+use redrive_emulator_host::Timestamp;
 
 use super::access::{Password, Permission, User};
 use super::connection::Phase;
 use super::failure::Failure;
 use super::queue::settings::QueueKind;
 use super::settle::Cause;
-use super::time::Timestamp;
 use super::vhost::{Policy, VHost};
 use super::{At, Broker, Change, ConfirmFault, ConnectionId, QueueId, VHostId};
 

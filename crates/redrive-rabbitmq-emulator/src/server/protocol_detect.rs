@@ -2,15 +2,14 @@
 
 use std::io;
 
+use redrive_emulator_host::{Halves, plain};
 use tokio::net::TcpStream;
-
-use super::halves::Halves;
 
 /// The protocols that clients may use beside plain TCP.
 #[derive(Debug, Default)]
 pub(crate) struct ProtocolDetect {
     #[cfg(feature = "tls")]
-    pub(crate) tls: Option<super::tls::Identity>,
+    pub(crate) tls: Option<redrive_emulator_host::Identity>,
 }
 
 impl ProtocolDetect {
@@ -27,7 +26,6 @@ impl ProtocolDetect {
                 return Ok((Box::new(reading), Box::new(writing)));
             }
         }
-        let (reading, writing) = stream.into_split();
-        Ok((Box::new(reading), Box::new(writing)))
+        Ok(plain(stream))
     }
 }

@@ -5,19 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use redrive_emulator_host::{Clock, Journal, Ticket, TooFar};
 use tokio::sync::{Notify, watch};
 
-use super::clock::{Clock, TooFar};
 use super::event_log;
-use crate::broker::{Broker, Command, ConnectionId, Timestamp};
-use crate::store::{Journal, Ticket};
+use crate::broker::{Broker, Change, Command, ConnectionId, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct SharedState {
     state: Mutex<State>,
     pub(crate) clock: Arc<Clock>,
     /// Writes the state file; `None` if there is none.
-    journal: Option<Journal>,
+    pub(crate) journal: Option<Journal<Change>>,
     logs_events: bool,
     /// Notified when the next deadline may have changed.
     pub(crate) deadline_moved: Notify,
@@ -49,7 +48,7 @@ pub(crate) struct Next {
 }
 
 impl SharedState {
-    pub(crate) fn new(broker: Broker, journal: Option<Journal>, clock: Arc<Clock>) -> Self {
+    pub(crate) fn new(broker: Broker, journal: Option<Journal<Change>>, clock: Arc<Clock>) -> Self {
         Self {
             state: Mutex::new(State { broker, tasks: HashMap::new() }),
             clock,
@@ -148,16 +147,6 @@ impl SharedState {
             (Some(journal), Some(ticket)) => journal.written(ticket).await,
             _ => Ok(()),
         }
-    }
-
-    /// Writes all changes and closes the state file. Blocks until it is closed.
-    pub(crate) fn close_journal(&self) {
-        self.journal.iter().for_each(Journal::close);
-    }
-
-    /// Closes the state file without writing pending changes. Blocks until it is closed.
-    pub(crate) fn abandon_journal(&self) {
-        self.journal.iter().for_each(Journal::abandon);
     }
 
     pub(crate) fn set_frozen(&self, frozen: bool) {

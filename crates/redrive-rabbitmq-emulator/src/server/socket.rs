@@ -1,19 +1,18 @@
 //! The task of one connection: moves bytes between a socket and the broker.
 
-use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use redrive_amqp091::HEARTBEAT;
+use redrive_emulator_host::{Halves, send, until};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::decoder::Decoder;
-use super::halves::Halves;
 use super::protocol_detect::ProtocolDetect;
 use super::shared_state::SharedState;
 use crate::broker::ConnectionId;
@@ -248,30 +247,6 @@ struct Timing {
     reads: bool,
     open: bool,
     closing_since: Option<Instant>,
-}
-
-/// Sends some or all of it. Cancel safe.
-async fn send(
-    writing: &mut (impl AsyncWrite + Unpin),
-    output: &mut BytesMut,
-    unflushed: &mut bool,
-) -> io::Result<()> {
-    if !output.is_empty() {
-        writing.write_buf(output).await?;
-        *unflushed = true;
-    }
-    if output.is_empty() {
-        writing.flush().await?;
-        *unflushed = false;
-    }
-    Ok(())
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => pending().await,
-    }
 }
 
 #[cfg(test)]

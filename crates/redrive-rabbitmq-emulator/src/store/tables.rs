@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use redb::{ReadTransaction, ReadableTable as _, TableDefinition, WriteTransaction};
+use redb::{ReadTransaction, TableDefinition, WriteTransaction};
+use redrive_emulator_host::{Cause, check_format, rows};
 
-use super::{Reason, record};
+use super::record;
 use crate::broker::{Change, QueueId};
 
 /// Raised with every change that older versions cannot read.
-pub(super) const FORMAT: u32 = 1;
+const FORMAT: u32 = 1;
 
 const META: TableDefinition<'_, &str, u32> = TableDefinition::new("meta");
 const DEFINITIONS: TableDefinition<'_, &str, &str> = TableDefinition::new("definitions");
@@ -20,30 +21,18 @@ const BINDINGS: TableDefinition<'_, &[u8], ()> = TableDefinition::new("bindings"
 /// By queue and place.
 const MESSAGES: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("messages");
 
-/// Returns whether the file is new.
-pub(super) fn check_format(transaction: &WriteTransaction) -> Result<bool, Reason> {
-    let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
-    let found = meta.get("format").map_err(redb::Error::from)?.map(|format| format.value());
-    match found {
-        Some(FORMAT) => {}
-        Some(found) => return Err(Reason::Format { found }),
-        None => {
-            meta.insert("format", FORMAT).map_err(redb::Error::from)?;
-        }
-    }
-    transaction.open_table(DEFINITIONS).map_err(redb::Error::from)?;
-    transaction.open_table(QUEUES).map_err(redb::Error::from)?;
-    transaction.open_table(EXCHANGES).map_err(redb::Error::from)?;
-    transaction.open_table(BINDINGS).map_err(redb::Error::from)?;
-    transaction.open_table(MESSAGES).map_err(redb::Error::from)?;
-    Ok(found.is_none())
+/// Creates all tables, so that they can be read. Returns whether the file is new.
+pub(super) fn create(transaction: &WriteTransaction) -> Result<bool, Cause> {
+    let new = check_format(transaction, META, &"format", FORMAT)?;
+    transaction.open_table(DEFINITIONS)?;
+    transaction.open_table(QUEUES)?;
+    transaction.open_table(EXCHANGES)?;
+    transaction.open_table(BINDINGS)?;
+    transaction.open_table(MESSAGES)?;
+    Ok(new)
 }
 
-pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Result<(), Reason> {
-    write_all(transaction, changes).map_err(Reason::Database)
-}
-
-fn write_all(transaction: &WriteTransaction, changes: &[Change]) -> Result<(), redb::Error> {
+pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Result<(), Cause> {
     let mut definitions = transaction.open_table(DEFINITIONS)?;
     let mut queues = transaction.open_table(QUEUES)?;
     let mut exchanges = transaction.open_table(EXCHANGES)?;
@@ -95,34 +84,30 @@ fn write_all(transaction: &WriteTransaction, changes: &[Change]) -> Result<(), r
 }
 
 /// Reads everything, in an order in which it can be applied.
-pub(super) fn read(transaction: &ReadTransaction, mut apply: impl FnMut(Change)) -> Result<(), Reason> {
-    let definitions = transaction.open_table(DEFINITIONS).map_err(redb::Error::from)?;
-    if let Some(text) = definitions.get("all").map_err(redb::Error::from)? {
+pub(super) fn read(transaction: &ReadTransaction, mut apply: impl FnMut(Change)) -> Result<(), Cause> {
+    let definitions = transaction.open_table(DEFINITIONS)?;
+    if let Some(text) = definitions.get("all")? {
         apply(Change::Definitions(text.value().to_owned()));
     }
-    let table = transaction.open_table(EXCHANGES).map_err(redb::Error::from)?;
-    for entry in table.iter().map_err(redb::Error::from)? {
-        let (_, value) = entry.map_err(redb::Error::from)?;
+    for row in rows(transaction, EXCHANGES)? {
+        let (_, value) = row?;
         apply(Change::PutExchange(
-            record::exchange(value.value()).ok_or(Reason::Record { what: "exchange" })?,
+            record::exchange(value.value()).ok_or(Cause::Record { what: "exchange" })?,
         ));
     }
-    let table = transaction.open_table(QUEUES).map_err(redb::Error::from)?;
-    for entry in table.iter().map_err(redb::Error::from)? {
-        let (id, value) = entry.map_err(redb::Error::from)?;
+    for row in rows(transaction, QUEUES)? {
+        let (id, value) = row?;
         let queue = record::queue(QueueId(id.value()), value.value());
-        apply(Change::PutQueue(queue.ok_or(Reason::Record { what: "queue" })?));
+        apply(Change::PutQueue(queue.ok_or(Cause::Record { what: "queue" })?));
     }
-    let table = transaction.open_table(BINDINGS).map_err(redb::Error::from)?;
-    for entry in table.iter().map_err(redb::Error::from)? {
-        let (key, _) = entry.map_err(redb::Error::from)?;
-        apply(record::binding(key.value()).ok_or(Reason::Record { what: "binding" })?);
+    for row in rows(transaction, BINDINGS)? {
+        let (key, _) = row?;
+        apply(record::binding(key.value()).ok_or(Cause::Record { what: "binding" })?);
     }
-    let table = transaction.open_table(MESSAGES).map_err(redb::Error::from)?;
-    for entry in table.iter().map_err(redb::Error::from)? {
-        let (key, value) = entry.map_err(redb::Error::from)?;
+    for row in rows(transaction, MESSAGES)? {
+        let (key, value) = row?;
         let (queue, number) = key.value();
-        let stored = record::message(number, value.value()).ok_or(Reason::Record { what: "message" })?;
+        let stored = record::message(number, value.value()).ok_or(Cause::Record { what: "message" })?;
         apply(Change::PutMessage { queue: QueueId(queue), stored });
     }
     Ok(())

@@ -1,6 +1,7 @@
+use std::path::PathBuf;
+
 use redrive_amqp091::{Properties, Table};
 
-use super::disk::Disk;
 use super::*;
 use crate::broker::{Definitions, Options, QueueCounts, Timestamp, Version};
 
@@ -74,15 +75,15 @@ fn content(broker: &Broker) -> (serde_json::Value, QueueCounts, Vec<crate::broke
 /// Writes the broker's changes to a new file.
 fn written(folder: &tempfile::TempDir, broker: &mut Broker) -> PathBuf {
     let path = folder.path().join("state");
-    let (mut store, new) = Store::open(&path, &mut empty()).expect("a file that can be begun");
+    let (mut file, new) = open(&path, &mut empty()).expect("a file that can be begun");
     assert!(new);
-    store.write(&broker.take_changes()).expect("a file that can be written");
+    write(&mut file, &broker.take_changes()).expect("a file that can be written");
     path
 }
 
 fn reopened(path: &Path) -> Broker {
     let mut broker = empty();
-    let (_, new) = Store::open(path, &mut broker).expect("a file that can be read");
+    let (_, new) = open(path, &mut broker).expect("a file that can be read");
     assert!(!new);
     broker
 }
@@ -109,13 +110,13 @@ fn what_was_taken_is_gone_and_what_was_given_back_counts() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut broker = filled();
     let path = folder.path().join("state");
-    let (mut store, _) = Store::open(&path, &mut empty()).expect("a file that can be begun");
-    store.write(&broker.take_changes()).expect("a file that can be written");
+    let (mut file, _) = open(&path, &mut empty()).expect("a file that can be begun");
+    write(&mut file, &broker.take_changes()).expect("a file that can be written");
     let q = queue(&broker, "q").expect("a queue");
     broker.get_messages(q, 2, crate::broker::manage::AckMode::Ack, false, START);
     broker.get_messages(q, 1, crate::broker::manage::AckMode::RejectRequeue, false, START);
-    store.write(&broker.take_changes()).expect("a file that can be written");
-    drop(store);
+    write(&mut file, &broker.take_changes()).expect("a file that can be written");
+    drop(file);
     let mut again = reopened(&path);
     assert_eq!(again.counts(q).ready, 3);
     let first = &again.get_messages(q, 1, crate::broker::manage::AckMode::Ack, false, START)[0];
@@ -169,149 +170,4 @@ fn messages_survive_with_everything_that_belongs_to_them() {
 fn properties() -> Properties {
     let headers = Table::new().with("a", 1_i32).with("b", "two").encode();
     Properties { headers: Some(headers), delivery_mode: Some(2), ..Properties::default() }
-}
-
-#[test]
-fn a_file_that_is_none_is_refused_and_not_overwritten() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("state");
-    std::fs::write(&path, b"a letter to my aunt").expect("a file");
-    let error = Store::open(&path, &mut empty()).expect_err("no state file");
-    assert!(error.to_string().contains("state"), "{error}");
-    assert_eq!(std::fs::read(&path).expect("a file"), b"a letter to my aunt");
-}
-
-#[test]
-fn a_file_that_was_cut_or_damaged_is_refused_or_whole() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut broker = filled();
-    let path = written(&folder, &mut broker);
-    let whole = content(&broker);
-    let bytes = std::fs::read(&path).expect("a file");
-    let found = |bytes: &[u8]| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        std::fs::write(&path, bytes).expect("a file");
-        let mut broker = empty();
-        Store::open(&path, &mut broker).map(|_| content(&broker))
-    };
-    assert_eq!(found(&bytes).expect("a whole file"), whole);
-    for length in [100, 4096, 8192, bytes.len() / 2, bytes.len() - 1] {
-        let error = found(&bytes[..length]).expect_err("a cut file");
-        assert!(error.to_string().contains("state"), "{error}");
-    }
-    let (mut refused, mut next) = (0, 7_u64);
-    for _ in 0..60 {
-        let mut damaged = bytes.clone();
-        for _ in 0..16 {
-            next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let at = (next >> 20) as usize % damaged.len();
-            damaged[at] ^= 1 << ((next >> 60) % 8);
-        }
-        match found(&damaged) {
-            Ok(found) => assert!(found == whole, "something was lost without a word"),
-            Err(_) => refused += 1,
-        }
-    }
-    assert!(refused > 4, "only {refused} of 60 files were found to be damaged");
-}
-
-#[cfg(unix)]
-#[test]
-fn only_its_owner_can_read_a_state_file() {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    drop(Store::open(&path, &mut empty()).unwrap());
-    assert_eq!(mode(&path), 0o600);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-    drop(Store::open(&path, &mut empty()).unwrap());
-    assert_eq!(mode(&path), 0o600, "one of an earlier version");
-
-    let other = folder.path().join("other");
-    std::fs::write(&other, "not a state file").unwrap();
-    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o644)).unwrap();
-    drop(Store::open(&other, &mut empty()).unwrap_err());
-    assert_eq!(mode(&other), 0o644, "another file keeps its mode");
-    let link = folder.path().join("link");
-    symlink(folder.path().join("elsewhere"), &link).unwrap();
-    drop(Store::open(&link, &mut empty()).unwrap_err());
-    assert!(!folder.path().join("elsewhere").exists(), "nothing is created through a link");
-}
-
-#[test]
-fn a_file_is_used_by_one_emulator_at_a_time() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("state");
-    let _first = Store::open(&path, &mut empty()).expect("a file that can be begun");
-    assert!(Store::open(&path, &mut empty()).is_err());
-}
-
-#[tokio::test]
-async fn what_is_waited_for_is_on_disk() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("state");
-    let mut broker = filled();
-    let (store, _) = Store::open(&path, &mut empty()).expect("a file that can be begun");
-    let journal = Journal::start(store).expect("a thread");
-    for change in broker.take_changes() {
-        journal.hand_in(vec![change]);
-    }
-    assert_eq!(journal.written(journal.ticket()).await, Ok(()));
-    journal.abandon();
-    assert_eq!(content(&reopened(&path)), content(&broker));
-}
-
-#[tokio::test]
-async fn who_waits_for_what_will_not_be_written_is_told() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (store, _) =
-        Store::open(&folder.path().join("state"), &mut empty()).expect("a file that can be begun");
-    let journal = Journal::start(store).expect("a thread");
-    journal.abandon();
-    journal.hand_in(filled().take_changes());
-    assert!(journal.written(journal.ticket()).await.is_err());
-}
-
-#[tokio::test]
-async fn what_a_full_disk_does_not_take_is_told_and_written_once_there_is_room() {
-    let (disk, mut broker) = (Disk::default(), filled());
-    let journal = Journal::start(disk.store(&mut empty())).expect("a thread");
-    journal.hand_in(broker.take_changes());
-    assert_eq!(journal.written(journal.ticket()).await, Ok(()));
-    disk.set_full(true);
-    for _ in 0..2 {
-        publish(&mut broker, 1);
-        journal.hand_in(broker.take_changes());
-        let told = journal.written(journal.ticket()).await.expect_err("there is no room");
-        assert!(told.contains("the state file 'disk'"), "{told}");
-    }
-    disk.set_full(false);
-    while journal.written(journal.ticket()).await.is_err() {
-        tokio::task::yield_now().await;
-    }
-    journal.close();
-    let mut again = empty();
-    drop(disk.store(&mut again));
-    assert_eq!(content(&again), content(&broker));
-}
-
-#[tokio::test]
-async fn a_journal_that_is_closed_on_a_full_disk_ends() {
-    let (disk, mut broker) = (Disk::default(), filled());
-    let journal = Journal::start(disk.store(&mut empty())).expect("a thread");
-    journal.hand_in(broker.take_changes());
-    assert_eq!(journal.written(journal.ticket()).await, Ok(()));
-    let before = content(&broker);
-    disk.set_full(true);
-    publish(&mut broker, 1);
-    journal.hand_in(broker.take_changes());
-    assert!(journal.written(journal.ticket()).await.is_err());
-    journal.close();
-    disk.set_full(false);
-    let mut again = empty();
-    drop(disk.store(&mut again));
-    assert_eq!(content(&again), before, "what nobody was told is not there");
 }

@@ -21,10 +21,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-memory", &["redrive-core", "redrive-transport"]),
     ("redrive-rabbitmq", &["redrive-amqp091", "redrive-core", "redrive-transport"]),
     ("redrive-servicebus", &["redrive-core", "redrive-transport"]),
-    // Stands alone: people take it without redrive.
-    ("redrive-servicebus-emulator", &[]),
+    // Stand apart: people take them without redrive.
     ("redrive-amqp091", &[]),
-    ("redrive-rabbitmq-emulator", &["redrive-amqp091"]),
+    ("redrive-emulator-host", &[]),
+    ("redrive-rabbitmq-emulator", &["redrive-amqp091", "redrive-emulator-host"]),
+    ("redrive-servicebus-emulator", &["redrive-emulator-host"]),
     ("redrive-cli", &["redrive"]),
     (
         "redrive",

@@ -14,12 +14,12 @@ use redrive_amqp091::{
     Access, Basic, Channel as ChannelMethod, Confirm, Connection as ConnectionMethod, Exchange, Method,
     PROTOCOL_HEADER, Queue, Tx, access, basic, channel, connection,
 };
+use redrive_emulator_host::Timestamp;
 
 use super::access::{Right, User};
 use super::connection::{Channel, Command, Phase, Settling};
 use super::failure::{Failure, Outcome, Scope};
 use super::settle::Cause;
-use super::time::Timestamp;
 use super::{At, Broker, ConnectionId};
 use redrive_amqp091::ShortStr;
 

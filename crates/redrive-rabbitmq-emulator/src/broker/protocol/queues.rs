@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use redrive_amqp091::{ShortStr, Table, queue};
+use redrive_emulator_host::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::exchanges::{check_not_default, check_not_reserved, detached};
@@ -14,7 +15,6 @@ use crate::broker::failure::{Failure, Outcome};
 use crate::broker::queue::flow::Flow;
 use crate::broker::queue::settings::{Kind, QueueKind, Settings, inequivalent, kind_of};
 use crate::broker::queue::{Armed, Queue};
-use crate::broker::time::Timestamp;
 use crate::broker::{At, Broker, Change, ConnectionId, QueueId, QueueRecord, VHostId, Version};
 
 /// What a queue is declared as.

@@ -9,6 +9,7 @@ pub(crate) mod settings;
 use std::collections::{BTreeMap, VecDeque};
 
 use redrive_amqp091::{ShortStr, Table};
+use redrive_emulator_host::Timestamp;
 
 use self::consumers::Consumers;
 use self::dying::Dying;
@@ -16,7 +17,6 @@ use self::flow::{Fill, Flow};
 use self::ready::{Ready, Return, Stored};
 use self::settings::{Overflow, QueueKind, Settings};
 use super::message::Message;
-use super::time::Timestamp;
 use super::{ConnectionId, ConsumerId, QueueId, VHostId, Version};
 
 /// The priority of a message without one in a quorum queue (4.3).

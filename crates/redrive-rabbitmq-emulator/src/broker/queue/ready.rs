@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use redrive_emulator_host::Timestamp;
+
 use crate::broker::message::{Counts, Message};
-use crate::broker::time::Timestamp;
 
 /// One message in one queue.
 #[derive(Debug, Clone, PartialEq)]

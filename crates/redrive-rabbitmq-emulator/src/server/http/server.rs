@@ -1,9 +1,7 @@
-//! Listens for HTTP, if enabled, across stops and restarts.
+//! Accepts clients by HTTP, and responds.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -15,94 +13,23 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use redrive_emulator_host::{Accepting, Door, Listeners};
 use tokio::net::TcpStream;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::sleep;
 
 use super::call::{Body, Call, Reply};
 use super::{api, own};
-use crate::error::StartError;
-use crate::server::door::Door;
-use crate::server::port::{Listen, Listeners, Ports};
 use crate::server::shared_state::SharedState;
 
-/// Accepting fails if there are too many open files; it may work again soon.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// Maximum number of bytes of a request's body: definitions can be long.
 const MAX_BODY: usize = 64 << 20;
 
-/// The HTTP side of the emulator. Dropping it ends it.
-#[derive(Debug, Default)]
-pub(crate) struct HttpServer {
-    ports: Option<Ports>,
-    door: Arc<Door>,
-    listening: tokio::sync::Mutex<Option<Listening>>,
-}
-
-#[derive(Debug)]
-struct Listening(JoinHandle<()>);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl HttpServer {
-    /// Starts listening at this address, if there is one.
-    pub(crate) async fn start(
-        listen: &[Listen],
-        door: Door,
-        shared: &Arc<SharedState>,
-    ) -> Result<Self, StartError> {
-        if listen.is_empty() {
-            return Ok(Self::default());
-        }
-        let (ports, listeners) = Ports::take(listen).await.map_err(StartError::listen)?;
-        let door = Arc::new(door);
-        let listening = Listening(tokio::spawn(accept(listeners, Arc::clone(&door), Arc::clone(shared))));
-        Ok(Self { ports: Some(ports), door, listening: tokio::sync::Mutex::new(Some(listening)) })
-    }
-
-    /// Returns the addresses.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.ports.as_ref().map(Ports::addresses).unwrap_or_default()
-    }
-
-    /// Ends at once. Nothing listens when this returns.
-    pub(crate) async fn abort(&self) {
-        if let Some(mut listening) = self.listening.lock().await.take() {
-            listening.0.abort();
-            let _ = (&mut listening.0).await;
-        }
-    }
-
-    /// Listens at the same address again.
-    pub(crate) async fn restart(&self, shared: &Arc<SharedState>) -> Result<(), StartError> {
-        if let Some(ports) = &self.ports {
-            let listeners = ports.listen().await.map_err(StartError::listen)?;
-            let accepting = accept(listeners, Arc::clone(&self.door), Arc::clone(shared));
-            *self.listening.lock().await = Some(Listening(tokio::spawn(accepting)));
-        }
-        Ok(())
-    }
-}
-
-async fn accept(listeners: Listeners, door: Arc<Door>, shared: Arc<SharedState>) {
-    // Dropping this task drops all connections.
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listeners.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&door), Arc::clone(&shared)))),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    sleep(PAUSE_AFTER_FAILURE).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
+/// Accepts clients, which nobody can ask to end.
+pub(crate) fn accept(listeners: Listeners, door: &Arc<Door>, shared: &Arc<SharedState>) -> Accepting {
+    let door = Arc::clone(door);
+    let shared = Arc::clone(shared);
+    Accepting::until_aborted(listeners, move |stream, _| {
+        serve(stream, Arc::clone(&door), Arc::clone(&shared))
+    })
 }
 
 async fn serve(stream: TcpStream, door: Arc<Door>, shared: Arc<SharedState>) {

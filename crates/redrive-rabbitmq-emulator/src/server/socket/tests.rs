@@ -4,12 +4,12 @@ use redrive_amqp091::{
     Frame, FrameKind, Method, PROTOCOL_HEADER, Properties, ShortStr, basic, channel, connection, queue,
     write_content,
 };
+use redrive_emulator_host::Clock;
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::broker::{Broker, Options, Version};
-use crate::server::clock::Clock;
 
 /// Size of a pipe's buffer.
 const PIPE: usize = 4096;

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::{Database, StorageBackend};
 
-use super::Store;
-use crate::broker::Broker;
+use super::StateFile;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Disk {
@@ -17,14 +16,11 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Opens the content, or creates it.
-    pub(crate) fn store(&self, broker: &mut Broker) -> Store {
+    /// Returns the state file that is the content.
+    pub(crate) fn file(&self) -> StateFile {
         let disk = self.clone();
-        let open = move |_: &Path| {
-            let database = Database::builder().create_with_backend(disk.clone());
-            database.map_err(|error| super::Reason::Database(error.into()))
-        };
-        Store::open_by(Box::new(open), Path::new("disk"), broker).expect("a disk that can be read").0
+        let open = move |_: &Path| Ok(Database::builder().create_with_backend(disk.clone())?);
+        StateFile::opened_by(Path::new("disk"), Box::new(open))
     }
 
     /// Makes all writes fail from now on, or succeed again.

@@ -1,7 +1,7 @@
 //! The thread that writes the state file, and how callers wait for it.
 //!
-//! If the file cannot be written, for example on a full disk, the thread retries until it can. Meanwhile no client
-//! gets a response for a change that is not on disk: its connection is closed with the reason.
+//! If the file cannot be written, for example on a full disk, the thread retries until it can. Meanwhile no client gets a response for
+//! a change that is not on disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use super::Store;
-use crate::broker::Change;
+use super::StoreError;
 
 /// Wait before writing is retried.
 const RETRY: Duration = Duration::from_secs(1);
@@ -21,14 +20,16 @@ const RETRY: Duration = Duration::from_secs(1);
 const CLOSED: &str = "the state file is closed";
 
 /// Identifies all changes that were queued until now.
-pub(crate) type Ticket = u64;
+pub type Ticket = u64;
 
 /// Queues changes for the thread that writes them. Changes that are queued during a write go to disk together after it: one
 /// fsync for all waiting clients.
 #[derive(Debug)]
-pub(crate) struct Journal {
-    state: Mutex<State>,
+pub struct Journal<C> {
+    state: Mutex<State<C>>,
     progress: watch::Receiver<Progress>,
+    /// Notified when writing works again.
+    recovered: Arc<Notify>,
     abandoned: Arc<AtomicBool>,
 }
 
@@ -37,36 +38,47 @@ pub(crate) struct Journal {
 struct Progress {
     /// All changes up to this ticket are on disk.
     done: Ticket,
+    /// Number of times that writing began to fail.
+    outages: u64,
     /// Why writing fails now.
     failing: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct State<C> {
     handed_in: Ticket,
     /// `None` once it is stopped.
-    sender: Option<Sender<(Ticket, Vec<Change>)>>,
+    sender: Option<Sender<(Ticket, Vec<C>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Journal {
-    /// Starts the thread that writes to the file.
+impl<C> Journal<C> {
+    /// Starts the thread that writes to the file: `write` writes all of these changes, or none, and is called again after an error.
     ///
     /// # Errors
     /// If the system refuses another thread.
-    pub(crate) fn start(store: Store) -> std::io::Result<Self> {
+    pub fn start(write: impl FnMut(&[C]) -> Result<(), StoreError> + Send + 'static) -> std::io::Result<Self>
+    where
+        C: Send + 'static,
+    {
         let (sender, receiver) = channel();
         let (told, progress) = watch::channel(Progress::default());
-        let abandoned = Arc::new(AtomicBool::new(false));
-        let writer = Writer { store, receiver, progress: told, abandoned: Arc::clone(&abandoned) };
+        let (recovered, abandoned) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+        let writer = Writer {
+            write,
+            receiver,
+            progress: told,
+            recovered: Arc::clone(&recovered),
+            abandoned: Arc::clone(&abandoned),
+        };
         let thread = std::thread::Builder::new().name("state file".into());
         let thread = thread.spawn(move || writer.run())?;
         let state = State { handed_in: 0, sender: Some(sender), thread: Some(thread) };
-        Ok(Self { state: Mutex::new(state), progress, abandoned })
+        Ok(Self { state: Mutex::new(state), progress, recovered, abandoned })
     }
 
     /// Queues changes, in the order of the calls.
-    pub(crate) fn hand_in(&self, changes: Vec<Change>) {
+    pub fn hand_in(&self, changes: Vec<C>) {
         if changes.is_empty() {
             return;
         }
@@ -80,7 +92,7 @@ impl Journal {
     }
 
     /// Returns the ticket of the latest changes.
-    pub(crate) fn ticket(&self) -> Ticket {
+    pub fn ticket(&self) -> Ticket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).handed_in
     }
 
@@ -88,24 +100,52 @@ impl Journal {
     ///
     /// # Errors
     /// If it cannot be written now; the text is the reason.
-    pub(crate) async fn written(&self, ticket: Ticket) -> Result<(), String> {
+    pub async fn written(&self, ticket: Ticket) -> Result<(), String> {
+        self.written_since(ticket, 0).await
+    }
+
+    /// As [`written`](Self::written), for a client that began after this many `outages`: during an outage it has changed nothing yet, and
+    /// need not wait for its end. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`written`](Self::written).
+    pub async fn written_since(&self, ticket: Ticket, outages: u64) -> Result<(), String> {
         let mut progress = self.progress.clone();
         let told = progress.wait_for(|now| now.done >= ticket || now.failing.is_some()).await;
         match told.as_deref() {
             Ok(Progress { done, .. }) if *done >= ticket => Ok(()),
+            Ok(now) if now.outages == outages => Ok(()),
             Ok(now) => Err(now.failing.as_deref().unwrap_or_default().to_owned()),
             Err(_) => Err(CLOSED.to_owned()),
         }
     }
 
+    /// Returns how often writing began to fail until now.
+    pub fn outages(&self) -> u64 {
+        self.progress.borrow().outages
+    }
+
+    /// Returns why writing fails now, if it does.
+    pub fn failing(&self) -> Option<String> {
+        if self.progress.has_changed().is_err() {
+            return Some(CLOSED.to_owned());
+        }
+        self.progress.borrow().failing.as_deref().map(str::to_owned)
+    }
+
+    /// Resolves once each time that writing works again. Cancel safe.
+    pub async fn recovered(&self) {
+        self.recovered.notified().await;
+    }
+
     /// Closes the file without the queued changes, as if the process were killed. Blocks until it is closed.
-    pub(crate) fn abandon(&self) {
+    pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         self.close();
     }
 
     /// Writes the queued changes, and closes the file. Blocks until it is closed.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.sender = None;
         if let Some(thread) = state.thread.take()
@@ -116,41 +156,42 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl<C> Drop for Journal<C> {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 /// State of the thread.
-struct Writer {
-    store: Store,
-    receiver: Receiver<(Ticket, Vec<Change>)>,
+struct Writer<C, W> {
+    write: W,
+    receiver: Receiver<(Ticket, Vec<C>)>,
     progress: watch::Sender<Progress>,
+    recovered: Arc<Notify>,
     abandoned: Arc<AtomicBool>,
 }
 
-impl Writer {
+impl<C, W: FnMut(&[C]) -> Result<(), StoreError>> Writer<C, W> {
     fn run(mut self) {
         while let Ok((mut ticket, mut changes)) = self.receiver.recv() {
             for (next, more) in self.receiver.try_iter() {
                 ticket = next;
                 changes.extend(more);
             }
-            if !self.write(ticket, changes) {
+            if !self.write_all(ticket, changes) {
                 return;
             }
         }
     }
 
     /// Writes the changes up to the ticket, and retries until it succeeds. Returns false if the file is closed.
-    fn write(&mut self, mut ticket: Ticket, mut changes: Vec<Change>) -> bool {
+    fn write_all(&mut self, mut ticket: Ticket, mut changes: Vec<C>) -> bool {
         let mut closed = false;
         loop {
             if self.abandoned.load(Ordering::Relaxed) {
                 return false;
             }
-            match self.store.write(&changes) {
+            match (self.write)(&changes) {
                 Ok(()) => {
                     self.wrote(ticket);
                     return !closed;
@@ -173,6 +214,7 @@ impl Writer {
         });
         if recovered {
             tracing::warn!("the state file can be written again");
+            self.recovered.notify_one();
         }
     }
 
@@ -181,14 +223,15 @@ impl Writer {
             if progress.failing.is_some() {
                 return false;
             }
-            tracing::error!(error, "the state file cannot be written: connections are closed until it can");
+            tracing::error!(error, "the state file cannot be written: clients are refused, or their connections closed, until it can");
+            progress.outages += 1;
             progress.failing = Some(error.into());
             true
         });
     }
 
     /// Collects queued changes until the next try. Returns false if no more will come.
-    fn pause(&self, ticket: &mut Ticket, changes: &mut Vec<Change>) -> bool {
+    fn pause(&self, ticket: &mut Ticket, changes: &mut Vec<C>) -> bool {
         let end = Instant::now() + RETRY;
         loop {
             match self.receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {

@@ -3,13 +3,13 @@
 /// The names by which HTTP clients may address the emulator, beside addresses and `localhost`. Another name may be one that an
 /// attacker made to point here, so that a page of that name can read the responses.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Door {
+pub struct Door {
     names: Vec<String>,
 }
 
 impl Door {
     /// Lets in these names; each may be followed by a port, which is ignored.
-    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         let host = |name: String| host_of(&name).to_ascii_lowercase();
         Self { names: names.into_iter().map(host).filter(|name| !name.is_empty()).collect() }
     }
@@ -18,7 +18,7 @@ impl Door {
     ///
     /// # Errors
     /// Why it is refused, and what helps.
-    pub(crate) fn check<'a>(&self, headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<(), String> {
+    pub fn check<'a>(&self, headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<(), String> {
         let headers: Vec<_> = headers.collect();
         let values = |wanted: &'static str| {
             headers.iter().filter(move |(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value)

@@ -8,7 +8,10 @@ use std::path::Path;
 
 use redb::{Database, DatabaseError, StorageError};
 
-use super::{CACHE, Reason};
+use super::Cause;
+
+/// Size of redb's cache. The broker already has everything in memory.
+const CACHE: usize = 8 << 20;
 
 /// Size of the header of redb's file format 3, up to the fields that determine the file's length.
 const HEADER: usize = 32;
@@ -17,17 +20,17 @@ const HEADER: usize = 32;
 ///
 /// # Errors
 /// If the file was cut, or a checksum is wrong: every page has one. Nothing is read from such a file.
-pub(super) fn open(path: &Path) -> Result<Database, Reason> {
+pub(super) fn open(path: &Path) -> Result<Database, Cause> {
     check_length(path)?;
     // The data that locates the pages has no checksum: if it is wrong, redb panics.
     match catch_unwind(AssertUnwindSafe(|| open_checked(path))) {
         Ok(Ok(Some(database))) => Ok(database),
-        Ok(Ok(None)) => Err(Reason::Damaged { what: "a checksum in it is wrong".to_owned() }),
+        Ok(Ok(None)) => Err(Cause::Damaged { what: "a checksum in it is wrong".to_owned() }),
         Ok(Err(DatabaseError::Storage(StorageError::Corrupted(what)))) => {
-            Err(Reason::Damaged { what: format!("a checksum in it is wrong ({what})") })
+            Err(Cause::Damaged { what: format!("a checksum in it is wrong ({what})") })
         }
-        Ok(Err(error)) => Err(Reason::Database(error.into())),
-        Err(_) => Err(Reason::Damaged { what: "its pages do not fit together".to_owned() }),
+        Ok(Err(error)) => Err(Cause::Database(error.into())),
+        Err(_) => Err(Cause::Damaged { what: "its pages do not fit together".to_owned() }),
     }
 }
 
@@ -84,8 +87,8 @@ fn keep_private(file: &mut File, path: &Path) {
 fn keep_private(_: &mut File, _: &Path) {}
 
 /// Checks the length: after a crash a file may be longer than its header says, but never shorter.
-fn check_length(path: &Path) -> Result<(), Reason> {
-    let unreadable = |error: std::io::Error| Reason::Database(StorageError::Io(error).into());
+fn check_length(path: &Path) -> Result<(), Cause> {
+    let unreadable = |error: std::io::Error| Cause::Database(StorageError::Io(error).into());
     // redb creates the file, or reports why it cannot.
     let Ok(mut file) = File::open(path) else { return Ok(()) };
     let length = file.metadata().map_err(unreadable)?.len();
@@ -100,9 +103,9 @@ fn check_length(path: &Path) -> Result<(), Reason> {
     match length_by(&header) {
         Some(least) if length >= least => Ok(()),
         Some(least) => {
-            Err(Reason::Damaged { what: format!("it has {length} bytes, and must have at least {least}") })
+            Err(Cause::Damaged { what: format!("it has {length} bytes, and must have at least {least}") })
         }
-        None => Err(Reason::Damaged { what: "its header is wrong".to_owned() }),
+        None => Err(Cause::Damaged { what: "its header is wrong".to_owned() }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Time in the broker: a number that the caller passes.
 
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 /// Milliseconds since 1970-01-01 UTC. The broker has no clock: the caller passes the time to every call.
@@ -8,6 +8,9 @@ use std::time::Duration;
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// 1970-01-01 UTC.
+    pub const EPOCH: Self = Self(0);
+
     /// Creates a time from milliseconds since 1970-01-01 UTC.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
@@ -20,7 +23,7 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns seconds since 1970-01-01 UTC, as `x-death` has them.
+    /// Returns seconds since 1970-01-01 UTC; zero before.
     #[must_use]
     pub fn seconds(self) -> u64 {
         u64::try_from(self.0 / 1000).unwrap_or(0)
@@ -32,16 +35,38 @@ impl Timestamp {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    pub(crate) fn plus_millis(self, millis: u64) -> Self {
-        Self(self.0.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX)))
+    /// Returns the time this many milliseconds later; saturates instead of wrapping.
+    #[must_use]
+    pub fn plus_millis(self, millis: u64) -> Self {
+        self + Duration::from_millis(millis)
     }
 }
 
-/// Saturates instead of wrapping.
+/// Saturates instead of wrapping: a time to live may be unlimited.
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        self.plus_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_time_is_not_passed() {
+        let last = Timestamp::from_millis(i64::MAX - 1);
+        assert_eq!(last + Duration::MAX, Timestamp::from_millis(i64::MAX));
+        assert_eq!(Timestamp::EPOCH.since(last), Duration::ZERO);
     }
 }

@@ -15,26 +15,56 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// An address to listen on: `host:port`; port 0 is any free one.
 #[derive(Debug, Clone)]
-pub(crate) struct Listen {
-    pub(crate) address: String,
-    /// False: it is left out where this machine has no such address.
-    pub(crate) required: bool,
+pub struct Listen {
+    /// The address.
+    pub address: String,
+    required: bool,
+}
+
+/// An address that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct ListenError {
+    /// The wanted address.
+    pub address: String,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+impl Listen {
+    /// Listens there, or not at all.
+    pub fn required(address: impl Into<String>) -> Self {
+        Self { address: address.into(), required: true }
+    }
+
+    /// Listens there, except where this machine has no such address.
+    pub fn if_available(address: impl Into<String>) -> Self {
+        Self { address: address.into(), required: false }
+    }
+
+    /// Puts a free port of 127.0.0.1 before them unless the first is required.
+    pub(crate) fn with_first(mut wanted: Vec<Self>) -> Vec<Self> {
+        if wanted.first().is_none_or(|first| !first.required) {
+            wanted.insert(0, Self::required("127.0.0.1:0"));
+        }
+        wanted
+    }
 }
 
 /// The addresses on which the emulator listens while it runs.
 #[derive(Debug)]
-pub(crate) struct Ports(Vec<Port>);
+pub struct Ports(Vec<Port>);
 
 /// Listens on all of them.
 #[derive(Debug)]
-pub(crate) struct Listeners(Vec<TcpListener>);
+pub struct Listeners(Vec<TcpListener>);
 
 impl Ports {
     /// Reserves the ports, and listens on them.
     ///
     /// # Errors
     /// The address that cannot be listened on, and why.
-    pub(crate) async fn take(wanted: &[Listen]) -> Result<(Self, Listeners), (String, io::Error)> {
+    pub async fn take(wanted: &[Listen]) -> Result<(Self, Listeners), ListenError> {
         let mut ports = Vec::new();
         let mut listeners = Vec::new();
         for Listen { address, required } in wanted {
@@ -47,13 +77,14 @@ impl Ports {
                 Err(error) if !required && error.kind() != io::ErrorKind::AddrInUse => {
                     tracing::info!(address, %error, "this machine has no such address: not listening there");
                 }
-                Err(error) => return Err((address.clone(), error)),
+                Err(source) => return Err(ListenError { address: address.clone(), source }),
             }
         }
         Ok((Self(ports), Listeners(listeners)))
     }
 
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+    /// Returns the addresses, in the order in which they were wanted.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
         self.0.iter().map(Port::address).collect()
     }
 
@@ -61,11 +92,12 @@ impl Ports {
     ///
     /// # Errors
     /// The address that cannot be listened on, and why.
-    pub(crate) async fn listen(&self) -> Result<Listeners, (String, io::Error)> {
+    pub async fn listen(&self) -> Result<Listeners, ListenError> {
         let mut listeners = Vec::new();
         for port in &self.0 {
             let listener = port.listen().await;
-            listeners.push(listener.map_err(|error| (port.address().to_string(), error))?);
+            let refused = |source| ListenError { address: port.address().to_string(), source };
+            listeners.push(listener.map_err(refused)?);
         }
         Ok(Listeners(listeners))
     }
@@ -73,7 +105,10 @@ impl Ports {
 
 impl Listeners {
     /// Accepts the next connection, on any address. Cancel safe.
-    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+    ///
+    /// # Errors
+    /// Those of the system, such as too many open files.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut polled = |context: &mut std::task::Context<'_>| {
             let mut accepted = self.0.iter().map(|listener| listener.poll_accept(context));
             accepted.find(Poll::is_ready).unwrap_or(Poll::Pending)
@@ -166,10 +201,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_this_machine_has_not_is_left_out_if_it_is_not_required() {
-        let listen = |address: &str, required| Listen { address: address.to_owned(), required };
         // For documentation: no machine has it.
         let missing = "192.0.2.1:0";
-        let wanted = [listen("127.0.0.1:0", true), listen(missing, false), listen("127.0.0.1:0", false)];
+        let wanted = [
+            Listen::required("127.0.0.1:0"),
+            Listen::if_available(missing),
+            Listen::if_available("127.0.0.1:0"),
+        ];
         let (ports, listeners) = Ports::take(&wanted).await.unwrap();
         assert_eq!(ports.addresses().len(), 2);
         for address in ports.addresses() {
@@ -177,10 +215,10 @@ mod tests {
                 tokio::join!(listeners.accept(), tokio::net::TcpStream::connect(address));
             assert_eq!(accepted.unwrap().1, connected.unwrap().local_addr().unwrap());
         }
-        let (address, _) = Ports::take(&[listen(missing, true)]).await.unwrap_err();
-        assert_eq!(address, missing);
+        let refused = Ports::take(&[Listen::required(missing)]).await.unwrap_err();
+        assert_eq!(refused.address, missing);
         let used = ports.addresses()[1].to_string();
-        assert!(Ports::take(&[listen(&used, false)]).await.is_err(), "another program has it");
+        assert!(Ports::take(&[Listen::if_available(used)]).await.is_err(), "another program has it");
     }
 
     #[tokio::test(start_paused = true)]
