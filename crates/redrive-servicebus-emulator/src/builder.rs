@@ -1,18 +1,17 @@
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+#[cfg(any(feature = "http", feature = "websockets"))]
+use redrive_emulator_host::Door;
+use redrive_emulator_host::{Clock, Host, Listen};
+
 use crate::broker::{Namespace, Settings, Topic};
 use crate::emulator::{Emulator, Plan};
 use crate::error::StartError;
 use crate::faults::Faults;
-use crate::server::clock::Clock;
-#[cfg(any(feature = "http", feature = "websockets"))]
-use crate::server::door::Door;
 use crate::server::keys::Keys;
-use crate::server::port::Listen;
 use crate::server::protocol_detect::ProtocolDetect;
 
 /// Configures an emulator. Defaults: no entities, every token is accepted, a free port of 127.0.0.1, the machine's clock.
@@ -21,7 +20,6 @@ use crate::server::protocol_detect::ProtocolDetect;
 pub struct Builder {
     namespace: Namespace,
     listen: Vec<Listen>,
-    #[cfg(feature = "http")]
     listen_http: Vec<Listen>,
     #[cfg(any(feature = "http", feature = "websockets"))]
     http_names: Vec<String>,
@@ -48,7 +46,6 @@ impl Builder {
         Self {
             namespace: Namespace::default(),
             listen: Vec::new(),
-            #[cfg(feature = "http")]
             listen_http: Vec::new(),
             #[cfg(any(feature = "http", feature = "websockets"))]
             http_names: Vec::new(),
@@ -85,21 +82,21 @@ impl Builder {
 
     /// Adds an address for AMQP: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen.push(Listen { address: address.into(), required: true });
+        self.listen.push(Listen::required(address));
         self
     }
 
     /// Adds an address for AMQP that is left out where this machine does not have it, such as `[::1]:5672` without IPv6. It is not the
     /// first one.
     pub fn listen_if_available(mut self, address: impl Into<String>) -> Self {
-        self.listen.push(Listen { address: address.into(), required: false });
+        self.listen.push(Listen::if_available(address));
         self
     }
 
     /// Adds an address for HTTP: the run-time REST API on the same entities. `host:port`; port 0 is any free one. Default: no HTTP.
     #[cfg(feature = "http")]
     pub fn listen_http(mut self, address: impl Into<String>) -> Self {
-        self.listen_http.push(Listen { address: address.into(), required: true });
+        self.listen_http.push(Listen::required(address));
         self
     }
 
@@ -167,36 +164,29 @@ impl Builder {
     /// If it cannot listen on the address, the entities contradict each other, or the state file, the certificate or its key
     /// cannot be used.
     pub async fn start(self) -> Result<Emulator, StartError> {
-        #[cfg(feature = "http")]
-        let door = self.door();
-        let protocols = self.protocols()?;
         let plan = Plan {
+            protocols: Arc::new(self.protocols()?),
+            #[cfg(feature = "http")]
+            door: Arc::new(self.door()),
             namespace: self.namespace,
             seed: self.seed,
             starts: AtomicU64::new(0),
             state_file: self.state_file,
             clock: Arc::new(Clock::new(self.virtual_clock)),
-            protocols: Arc::new(protocols),
             idle_links: self.idle_links,
             keys: Arc::new(Keys::new(self.keys)),
             faults: Arc::new(Faults::default()),
         };
-        let mut listen = self.listen;
-        if listen.first().is_none_or(|first| !first.required) {
-            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string();
-            listen.insert(0, Listen { address: any, required: true });
-        }
-        let emulator = Emulator::start(plan, &listen).await?;
-        #[cfg(feature = "http")]
-        let emulator = emulator.with_http(&self.listen_http, door).await?;
-        Ok(emulator)
+        Ok(Emulator { host: Host::start(plan, self.listen, &self.listen_http).await? })
     }
 
     fn protocols(&self) -> Result<ProtocolDetect, StartError> {
         Ok(ProtocolDetect {
             #[cfg(feature = "tls")]
             tls: match &self.tls {
-                Some((certificates, key)) => Some(crate::server::tls::Identity::from_pem(certificates, key)?),
+                Some((certificates, key)) => {
+                    Some(redrive_emulator_host::Identity::from_pem(certificates, key)?)
+                }
                 None => None,
             },
             #[cfg(feature = "websockets")]
@@ -209,9 +199,7 @@ impl Builder {
     /// Returns `None` if tokens are checked: then nobody but who has a key gets anything.
     #[cfg(any(feature = "http", feature = "websockets"))]
     fn door(&self) -> Option<Door> {
-        let listens = self.listen.iter();
-        #[cfg(feature = "http")]
-        let listens = listens.chain(&self.listen_http);
+        let listens = self.listen.iter().chain(&self.listen_http);
         let names = listens.map(|listen| &listen.address).chain(&self.http_names);
         self.keys.is_empty().then(|| Door::new(names.cloned()))
     }

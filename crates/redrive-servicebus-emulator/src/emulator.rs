@@ -1,33 +1,30 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::broker::{Broker, BrokerError, EntityStatus, Namespace, Queue, Settings, SetupError, Timestamp};
+#[cfg(feature = "http")]
+use redrive_emulator_host::Door;
+use redrive_emulator_host::{Accepting, Clock, Host, Journal, Listeners};
+
+use crate::broker::{
+    Broker, BrokerError, Change, EntityStatus, Namespace, Queue, Settings, SetupError, Timestamp,
+};
 use crate::error::StartError;
 use crate::faults::{Fault, Faults};
 use crate::inspect::EntityView;
-use crate::server::clock::Clock;
-#[cfg(feature = "http")]
-use crate::server::door::Door;
 use crate::server::keys::Keys;
-use crate::server::listener::Listening;
+use crate::server::listener;
 use crate::server::mailbox::Detaching;
-use crate::server::port::{Listen, Ports};
 use crate::server::protocol_detect::ProtocolDetect;
 use crate::server::shared_state::SharedState;
-use crate::store::{Journal, Store};
+use crate::store;
 
 /// A running emulator. Dropping it ends it like a killed process; [`Emulator::stop`] ends it in order.
 #[derive(Debug)]
 pub struct Emulator {
-    plan: Plan,
-    ports: Ports,
-    shared: Mutex<Arc<SharedState>>,
-    listening: tokio::sync::Mutex<Option<Listening>>,
-    #[cfg(feature = "http")]
-    http: crate::server::http::HttpServer,
+    pub(crate) host: Host<Plan>,
 }
 
 /// What stays the same over a crash.
@@ -42,33 +39,21 @@ pub(crate) struct Plan {
     pub(crate) keys: Arc<Keys>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) protocols: Arc<ProtocolDetect>,
+    /// `None`: tokens are checked, and every request by HTTP is let in.
+    #[cfg(feature = "http")]
+    pub(crate) door: Arc<Option<Door>>,
     pub(crate) idle_links: Option<Duration>,
 }
 
 impl Emulator {
-    pub(crate) async fn start(plan: Plan, listen: &[Listen]) -> Result<Self, StartError> {
-        let shared = plan.shared()?;
-        let (ports, listeners) = Ports::take(listen).await.map_err(StartError::listen)?;
-        let listening = Listening::start(listeners, &plan.protocols, &shared);
-        Ok(Self {
-            plan,
-            ports,
-            shared: Mutex::new(shared),
-            listening: tokio::sync::Mutex::new(Some(listening)),
-            #[cfg(feature = "http")]
-            http: crate::server::http::HttpServer::default(),
-        })
-    }
-
     /// Returns the first address for AMQP.
     pub fn address(&self) -> SocketAddr {
-        // `Builder::start` requires the first one.
-        self.addresses().first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+        self.host.address()
     }
 
     /// Returns all addresses for AMQP.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.ports.addresses()
+        self.host.addresses()
     }
 
     /// Returns the connection string for SDKs.
@@ -77,17 +62,12 @@ impl Emulator {
     }
 
     fn connection_string_for(&self, port: u16) -> String {
-        let (name, key) = self.plan.keys.first().unwrap_or(("RootManageSharedAccessKey", "SAS_KEY_VALUE"));
+        let (name, key) =
+            self.host.plan().keys.first().unwrap_or(("RootManageSharedAccessKey", "SAS_KEY_VALUE"));
         // SDKs connect to this host, and cannot connect to an address such as 0.0.0.0.
         format!(
             "Endpoint=sb://localhost:{port};SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
         )
-    }
-
-    #[cfg(feature = "http")]
-    pub(crate) async fn with_http(self, listen: &[Listen], door: Option<Door>) -> Result<Self, StartError> {
-        let http = crate::server::http::HttpServer::start(listen, door, &self.shared()).await?;
-        Ok(Self { http, ..self })
     }
 
     /// Returns the first address for HTTP, if enabled.
@@ -99,7 +79,7 @@ impl Emulator {
     /// Returns all addresses for HTTP; empty if it is not enabled.
     #[cfg(feature = "http")]
     pub fn http_addresses(&self) -> Vec<SocketAddr> {
-        self.http.addresses()
+        self.host.http_addresses()
     }
 
     /// Returns the connection string for clients of the run-time REST API; `None` without HTTP.
@@ -120,7 +100,7 @@ impl Emulator {
 
     /// Returns the emulator's current time.
     pub fn now(&self) -> Timestamp {
-        self.plan.clock.now()
+        self.host.plan().clock.now()
     }
 
     /// Advances the clock, and applies everything that is due by then: locks expire, messages expire or become active.
@@ -139,12 +119,12 @@ impl Emulator {
 
     /// Adds a fault.
     pub fn inject(&self, fault: Fault) {
-        self.plan.faults.add(fault);
+        self.host.plan().faults.add(fault);
     }
 
     /// Removes the faults that have not happened yet.
     pub fn clear_faults(&self) {
-        self.plan.faults.clear();
+        self.host.plan().faults.clear();
     }
 
     /// Closes all connections at once, without an AMQP close.
@@ -202,12 +182,7 @@ impl Emulator {
     /// Ends like a killed process: sends no close, and writes nothing more. Nothing listens when this returns; the port stays
     /// reserved for a [`restart`](Self::restart) until this value is dropped.
     pub async fn crash(&self) {
-        #[cfg(feature = "http")]
-        self.http.abort().await;
-        if let Some(listening) = self.listening.lock().await.take() {
-            listening.abort().await;
-            self.blocking(SharedState::abandon_journal).await;
-        }
+        self.host.crash().await;
     }
 
     /// Starts again at the same address after [`crash`](Self::crash) or [`stop`](Self::stop), with the content of the state file;
@@ -216,50 +191,30 @@ impl Emulator {
     /// # Errors
     /// The same as [`Builder::start`](crate::Builder::start).
     pub async fn restart(&self) -> Result<(), StartError> {
-        self.crash().await;
-        let mut listening = self.listening.lock().await;
-        let shared = self.plan.shared()?;
-        let listeners = self.ports.listen().await.map_err(StartError::listen)?;
-        *listening = Some(Listening::start(listeners, &self.plan.protocols, &shared));
-        #[cfg(feature = "http")]
-        self.http.restart(&shared).await?;
-        *self.lock_hub() = shared;
-        Ok(())
+        self.host.restart().await
     }
 
     /// Closes all connections in order, and ends. Nothing listens when this returns; the port stays reserved for a
     /// [`restart`](Self::restart) until this value is dropped.
     pub async fn stop(&self) {
-        #[cfg(feature = "http")]
-        self.http.stop().await;
-        if let Some(listening) = self.listening.lock().await.take() {
-            listening.stop().await;
-            self.blocking(SharedState::close_journal).await;
-        }
-    }
-
-    async fn blocking(&self, act: fn(&SharedState)) {
-        let shared = self.shared();
-        if let Err(error) = tokio::task::spawn_blocking(move || act(&shared)).await {
-            tracing::error!(%error, "the state file was not closed");
-        }
+        self.host.stop().await;
     }
 
     fn shared(&self) -> Arc<SharedState> {
-        Arc::clone(&self.lock_hub())
-    }
-
-    fn lock_hub(&self) -> MutexGuard<'_, Arc<SharedState>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.host.shared()
     }
 }
 
-impl Plan {
-    fn shared(&self) -> Result<Arc<SharedState>, StartError> {
+impl redrive_emulator_host::Plan for Plan {
+    type Shared = SharedState;
+    type Change = Change;
+    type Error = StartError;
+
+    fn open(&self) -> Result<Arc<SharedState>, StartError> {
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
         let mut broker = Broker::new(&self.namespace, self.seed.wrapping_add(start << 32))?;
         let journal = self.state_file.as_ref().map(|path| {
-            let (store, unknown) = Store::open(path, &mut broker)?;
+            let (file, unknown) = store::open(path, &mut broker)?;
             for (entity, messages) in unknown {
                 tracing::warn!(
                     entity,
@@ -268,12 +223,29 @@ impl Plan {
                 );
             }
             broker.keep_changes();
-            Journal::start(store).map_err(StartError::Thread)
+            file.journal().map_err(StartError::Thread)
         });
         let journal = journal.transpose()?;
         let (clock, keys, faults) =
             (Arc::clone(&self.clock), Arc::clone(&self.keys), Arc::clone(&self.faults));
         let shared = SharedState::new(broker, journal, clock, keys, faults);
         Ok(Arc::new(shared.detaching_idle_links(self.idle_links)))
+    }
+
+    fn accept(&self, listeners: Listeners, shared: &Arc<SharedState>) -> Accepting {
+        listener::accept(listeners, &self.protocols, shared)
+    }
+
+    #[cfg(feature = "http")]
+    fn accept_http(&self, listeners: Listeners, shared: &Arc<SharedState>) -> Option<Accepting> {
+        Some(crate::server::http::accept(listeners, &self.door, shared))
+    }
+
+    fn pass_time(shared: Arc<SharedState>) -> impl Future<Output = ()> + Send + 'static {
+        listener::pass_time(shared)
+    }
+
+    fn journal(shared: &SharedState) -> Option<&Journal<Change>> {
+        shared.journal.as_ref()
     }
 }

@@ -1,7 +1,10 @@
 use std::io;
 
+#[cfg(feature = "tls")]
+use redrive_emulator_host::IdentityError;
+use redrive_emulator_host::{ListenError, StoreError};
+
 use crate::broker::SetupError;
-use crate::store::StoreError;
 
 /// Why the emulator did not start.
 #[derive(Debug, thiserror::Error)]
@@ -30,22 +33,8 @@ pub enum StartError {
     Thread(io::Error),
 }
 
-/// Why a certificate or its key cannot be used. Reveals nothing of their content.
-#[cfg(feature = "tls")]
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum IdentityError {
-    #[error("the certificates cannot be read as PEM: {0}")]
-    Certificates(rustls::pki_types::pem::Error),
-    #[error("there is no certificate in the PEM text")]
-    NoCertificate,
-    #[error("the private key cannot be read as PEM: {0}")]
-    Key(rustls::pki_types::pem::Error),
-    #[error("certificate and key cannot be used: {0}")]
-    Refused(#[from] rustls::Error),
-}
-
-impl StartError {
-    pub(crate) fn listen((address, source): (String, io::Error)) -> Self {
+impl From<ListenError> for StartError {
+    fn from(ListenError { address, source }: ListenError) -> Self {
         Self::Listen { address, source }
     }
 }

@@ -35,7 +35,7 @@ pub use emulator::Emulator;
 pub use error::StartError;
 pub use faults::{Effect, Fault, Step};
 pub use inspect::EntityView;
-pub use store::StoreError;
+pub use redrive_emulator_host::StoreError;
 
 /// Entry point for the fuzz target and the test of its corpus; not public API.
 #[doc(hidden)]

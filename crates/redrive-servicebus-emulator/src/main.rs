@@ -1,12 +1,12 @@
 //! A Service Bus in one process, for programs in any language.
 
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
+use redrive_emulator_host::program::{announce, log_to_stderr, told_to_end};
 use redrive_servicebus_emulator::config::Config;
 use redrive_servicebus_emulator::{Builder, Emulator, Settings, Topic};
 
@@ -53,50 +53,17 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    log_to_stderr();
     let emulator = start(Arguments::parse()).await?;
     let told_to_end = told_to_end().context("cannot wait for a signal")?;
-    // The parent process waits for this line: flush it, because stdout may be a pipe.
-    let mut out = std::io::stdout();
     #[cfg(feature = "http")]
-    for address in emulator.http_addresses() {
-        writeln!(out, "listening for HTTP on {address}")?;
-    }
-    for address in emulator.addresses() {
-        writeln!(out, "listening on {address}")?;
-    }
-    out.flush()?;
+    let http = emulator.http_addresses();
+    #[cfg(not(feature = "http"))]
+    let http = Vec::new();
+    announce(&http, &emulator.addresses())?;
     told_to_end.await;
     emulator.stop().await;
     Ok(())
-}
-
-/// Resolves on Ctrl-C, or on SIGTERM, which Docker, systemd and CI send. Installs the signal handlers at the call, before the
-/// emulator reports that it runs.
-#[cfg(unix)]
-fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
-}
-
-#[cfg(windows)]
-fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
-    let (mut pressed, mut shutdown) =
-        (tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_break()?);
-    Ok(async move {
-        tokio::select! {
-            _ = pressed.recv() => {}
-            _ = shutdown.recv() => {}
-        }
-    })
 }
 
 /// Adds the addresses for AMQP. Many clients try both of `localhost`'s.

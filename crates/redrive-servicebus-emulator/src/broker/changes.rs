@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use redrive_emulator_host::Timestamp;
 
 use super::rules::Rule;
 use super::stored::Meta;
-use super::time::Timestamp;
 use super::{EntityId, SequenceNumber};
 use crate::amqp::Message;
 

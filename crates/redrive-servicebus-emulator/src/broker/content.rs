@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::time::Timestamp;
+use redrive_emulator_host::Timestamp;
+
 use crate::amqp::{Map, Message, Value};
 
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use redrive_emulator_host::Timestamp;
 use uuid::Uuid;
 
 use super::stored::{Place, SequenceNumber, Stored};
-use super::time::Timestamp;
 use super::{EntityId, ReceiverId};
 use crate::amqp::{Message, Value};
 

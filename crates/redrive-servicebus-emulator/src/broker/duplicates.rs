@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::time::Timestamp;
+use redrive_emulator_host::Timestamp;
 
 /// The message ids within the window. Its memory depends only on the window's ids.
 #[derive(Debug)]

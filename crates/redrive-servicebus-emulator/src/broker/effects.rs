@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use redrive_emulator_host::Timestamp;
+
 use super::changes::Change;
-use super::time::Timestamp;
 use super::{EntityId, ReceiverId, SequenceNumber};
 
 /// A notification for the server. [`Broker::take_wakes`](super::Broker::take_wakes) returns them.

@@ -29,7 +29,6 @@ mod settings;
 mod settle;
 mod setup;
 mod stored;
-mod time;
 mod tokens;
 mod transactions;
 
@@ -48,12 +47,12 @@ pub use effects::Wake;
 pub use entity::{EntityKind, Tally};
 pub use error::BrokerError;
 pub use inspect::Counts;
+pub use redrive_emulator_host::Timestamp;
 pub use settings::{EntityStatus, Namespace, Queue, Settings, Subscription, Topic};
 pub use settle::Settlement;
 pub use setup::SetupError;
 pub(crate) use stored::Meta;
 pub use stored::{Place, SequenceNumber};
-pub use time::Timestamp;
 pub use transactions::{Operation, TransactionId};
 
 use effects::Effects;

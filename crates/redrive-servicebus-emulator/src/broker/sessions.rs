@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use redrive_emulator_host::Timestamp;
 
 use super::ReceiverId;
 use super::stored::SequenceNumber;
-use super::time::Timestamp;
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use redrive_emulator_host::Timestamp;
 use uuid::Uuid;
 
-use super::time::Timestamp;
 use crate::amqp::Message;
 
 /// Number of a message in its entity, in the order of arrival.

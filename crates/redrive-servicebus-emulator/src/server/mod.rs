@@ -4,15 +4,11 @@
 
 mod address;
 mod cbs;
-pub(crate) mod clock;
 mod connection;
 mod context;
 mod coordinator;
 mod delivery;
-#[cfg(any(feature = "http", feature = "websockets"))]
-pub(crate) mod door;
 mod errors;
-mod halves;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 pub(crate) mod keys;
@@ -20,7 +16,6 @@ pub(crate) mod listener;
 pub(crate) mod mailbox;
 mod management;
 mod opening;
-pub(crate) mod port;
 mod producer;
 pub(crate) mod protocol_detect;
 pub(crate) mod replay;
@@ -29,8 +24,6 @@ mod rules;
 mod session;
 pub(crate) mod shared_state;
 mod socket;
-#[cfg(feature = "tls")]
-pub(crate) mod tls;
 
 #[cfg(feature = "websockets")]
 mod websocket;

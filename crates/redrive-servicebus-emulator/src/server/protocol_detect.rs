@@ -3,20 +3,19 @@
 
 use std::io;
 
+use redrive_emulator_host::{Halves, plain};
 use tokio::net::TcpStream;
-
-use super::halves::Halves;
 
 /// The protocols that clients may use beside plain TCP.
 #[derive(Debug, Default)]
 pub(crate) struct ProtocolDetect {
     #[cfg(feature = "tls")]
-    pub(crate) tls: Option<super::tls::Identity>,
+    pub(crate) tls: Option<redrive_emulator_host::Identity>,
     #[cfg(feature = "websockets")]
     pub(crate) websockets: bool,
     /// `None`: tokens are checked, and every request for a WebSocket is let in.
     #[cfg(feature = "websockets")]
-    pub(crate) door: Option<super::door::Door>,
+    pub(crate) door: Option<redrive_emulator_host::Door>,
 }
 
 impl ProtocolDetect {
@@ -30,18 +29,14 @@ impl ProtocolDetect {
     }
 }
 
-fn plain(stream: TcpStream) -> Halves {
-    let (reading, writing) = stream.into_split();
-    (Box::new(reading), Box::new(writing))
-}
-
 #[cfg(any(feature = "tls", feature = "websockets"))]
 mod choice {
     use std::io;
 
+    use redrive_emulator_host::{Halves, plain};
     use tokio::net::TcpStream;
 
-    use super::{Halves, ProtocolDetect, plain};
+    use super::ProtocolDetect;
 
     /// The first byte of a TLS client: a handshake.
     #[cfg(feature = "tls")]
@@ -79,7 +74,7 @@ mod choice {
         }
 
         #[cfg(feature = "tls")]
-        async fn accept_within_tls(&self, stream: crate::server::tls::Stream) -> io::Result<Halves> {
+        async fn accept_within_tls(&self, stream: redrive_emulator_host::TlsStream) -> io::Result<Halves> {
             #[cfg(feature = "websockets")]
             if self.websockets {
                 use tokio::io::AsyncBufReadExt as _;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use redrive_emulator_host::Clock;
 use tokio::time::Instant;
 
-use super::clock::Clock;
 use super::connection::Connection;
 use super::keys::Keys;
 use super::shared_state::SharedState;

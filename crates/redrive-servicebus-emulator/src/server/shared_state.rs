@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redrive_emulator_host::{Clock, Journal, Ticket, TooFar};
 use tokio::sync::Notify;
 
-use super::clock::{Clock, TooFar};
 use super::keys::Keys;
 use super::mailbox::{LinkKey, Mail, Mailbox};
-use crate::broker::{Broker, BrokerError, EntityId, ReceiverId, Timestamp, Wake};
+use crate::broker::{Broker, BrokerError, Change, EntityId, ReceiverId, Timestamp, Wake};
 use crate::faults::Faults;
-use crate::store::{Journal, Ticket};
 
 /// State that all connections share.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub(crate) struct SharedState {
     /// Time after which unused links are detached; `None`: never.
     pub(crate) idle_links: Option<Duration>,
     /// Writes the state file; `None` if there is none.
-    journal: Option<Journal>,
+    pub(crate) journal: Option<Journal<Change>>,
     /// Notified when the next deadline may have changed.
     pub(crate) deadline_moved: Notify,
     next_id: AtomicU64,
@@ -52,7 +51,7 @@ struct Waiting {
 impl SharedState {
     pub(crate) fn new(
         broker: Broker,
-        journal: Option<Journal>,
+        journal: Option<Journal<Change>>,
         clock: Arc<Clock>,
         keys: Arc<Keys>,
         faults: Arc<Faults>,
@@ -187,7 +186,7 @@ impl SharedState {
     pub(crate) async fn written(&self, ticket: Option<Ticket>, outages: u64) -> Result<(), BrokerError> {
         match (&self.journal, ticket) {
             (Some(journal), Some(ticket)) => {
-                journal.written(ticket, outages).await.map_err(|reason| BrokerError::NotKept { reason })
+                journal.written_since(ticket, outages).await.map_err(|reason| BrokerError::NotKept { reason })
             }
             _ => Ok(()),
         }
@@ -213,16 +212,6 @@ impl SharedState {
         for entity in entities {
             state.wake_waiting(entity);
         }
-    }
-
-    /// Writes all changes and closes the state file. Blocks until it is closed.
-    pub(crate) fn close_journal(&self) {
-        self.journal.iter().for_each(Journal::close);
-    }
-
-    /// Closes the state file without writing pending changes. Blocks until it is closed.
-    pub(crate) fn abandon_journal(&self) {
-        self.journal.iter().for_each(Journal::abandon);
     }
 
     /// Removes a link that no longer waits.

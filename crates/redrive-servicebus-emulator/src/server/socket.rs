@@ -1,18 +1,17 @@
 //! The task of one connection: moves bytes in and out, and passes on time and notifications from the rest of the emulator.
 //! [`Connection`] interprets them.
 
-use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use redrive_emulator_host::{Halves, send, until};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, OPEN_TIME_OUT};
-use super::halves::Halves;
 use super::mailbox::Mailbox;
 use super::protocol_detect::ProtocolDetect;
 use super::shared_state::SharedState;
@@ -146,28 +145,4 @@ async fn exchange(
         timeout(CLOSE_TIMEOUT, farewell).await.unwrap_or(Ok(()))?;
     }
     Ok(())
-}
-
-/// Sends some or all of it. Cancel safe.
-async fn send(
-    writing: &mut (impl AsyncWrite + Unpin),
-    output: &mut BytesMut,
-    unflushed: &mut bool,
-) -> io::Result<()> {
-    if !output.is_empty() {
-        writing.write_buf(output).await?;
-        *unflushed = true;
-    }
-    if output.is_empty() {
-        writing.flush().await?;
-        *unflushed = false;
-    }
-    Ok(())
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => pending().await,
-    }
 }

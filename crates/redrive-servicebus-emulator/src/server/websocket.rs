@@ -6,15 +6,13 @@ use std::io;
 
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
+use redrive_emulator_host::{Door, Halves};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::accept_hdr_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
-
-use super::door::Door;
-use super::halves::Halves;
 
 /// Path at which clients of Service Bus open a WebSocket.
 const PATH: &str = "/$servicebus/websocket";

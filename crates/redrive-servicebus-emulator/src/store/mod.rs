@@ -1,140 +1,48 @@
-//! The state file: data that survives a restart of the emulator.
-//!
-//! The file is a redb database. A batch of changes is one of its transactions: completely on disk (fsync), or not at all,
-//! whatever dies at whatever time. A client gets its answer only once the changes behind it are on disk; the changes of all
-//! clients that wait at the same time are written together ([`Journal`]).
-//!
-//! The file keeps messages with their numbers, times, delivery counts and places, the next numbers to assign, the states of
-//! sessions, the ids for duplicate detection, and the rules that clients changed. It does not keep locks, uncommitted
-//! transactions, or tallies. Everything is also in memory: the file is read once, at the start.
+//! What the state file keeps: messages with their numbers, times, delivery counts and places, the next numbers to assign, the states of
+//! sessions, the ids for duplicate detection, and the rules that clients changed. It does not keep locks, uncommitted transactions, or
+//! tallies.
 
-mod integrity;
-mod journal;
 mod record;
 mod tables;
-
-#[cfg(test)]
-mod disk;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
-use redb::{Database, ReadableDatabase, WriteTransaction};
-use thiserror::Error;
-
-pub(crate) use journal::{Journal, Ticket};
+use redrive_emulator_host::{Journal, StateFile, StoreError};
 
 use crate::broker::{Broker, Change, EntityId};
 
-/// Size of redb's cache. The broker already has everything in memory.
-const CACHE: usize = 8 << 20;
-
-/// A state file that cannot be used.
-#[derive(Debug, Error)]
-#[error("the state file '{path}': {reason}")]
-pub struct StoreError {
-    path: PathBuf,
-    reason: Reason,
-}
-
-#[derive(Debug, Error)]
-enum Reason {
-    #[error("it cannot be read or written: {0}")]
-    Database(#[from] redb::Error),
-    #[error(
-        "it was written by another version of the emulator (format {found}, this one reads {}); delete it, or use that version",
-        tables::FORMAT
-    )]
-    Format { found: u32 },
-    #[error("it is damaged: {what}; restore it from a copy, or delete it")]
-    Damaged { what: String },
-    #[error("a {what} in it cannot be read; restore it from a copy, or delete it")]
-    Record { what: &'static str },
-}
-
 /// An open state file.
+#[derive(Debug)]
 pub(crate) struct Store {
-    path: PathBuf,
-    open: Open,
-    /// `None` after a failed write: redb accepts no more until it is opened again.
-    database: Option<Database>,
+    file: StateFile,
     /// Number of each of the broker's entities in the file.
     numbers: HashMap<EntityId, u32>,
 }
 
-/// How the file is opened.
-type Open = Box<dyn Fn(&Path) -> Result<Database, Reason> + Send>;
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("path", &self.path).finish_non_exhaustive()
-    }
+/// Opens or creates the file, and restores the broker's state. Returns the paths of entities that the file has and the broker
+/// does not, with the number of their messages: they stay in the file.
+pub(crate) fn open(path: &Path, broker: &mut Broker) -> Result<(Store, Vec<(String, u64)>), StoreError> {
+    let paths: Vec<(EntityId, String)> =
+        broker.entities().map(|id| (id, broker.path(id).to_lowercase())).collect();
+    let mut file = StateFile::at(path);
+    let numbers = file.write(|transaction| tables::create(transaction, &paths))?;
+    let entities = numbers.iter().map(|(id, number)| (*number, *id)).collect();
+    let unknown =
+        file.read(|transaction| tables::read(transaction, &entities, |change| broker.restore(change)))?;
+    Ok((Store { file, numbers }, unknown))
 }
 
 impl Store {
-    /// Opens or creates the file, and restores the broker's state. Returns the paths of entities that the file has and the broker
-    /// does not, with the number of their messages: they stay in the file.
-    pub(crate) fn open(path: &Path, broker: &mut Broker) -> Result<(Self, Vec<(String, u64)>), StoreError> {
-        Self::open_by(Box::new(integrity::open), path, broker)
+    /// Starts the thread that writes to the file.
+    pub(crate) fn journal(mut self) -> io::Result<Journal<Change>> {
+        Journal::start(move |changes: &[Change]| self.write(changes))
     }
 
-    fn open_by(
-        open: Open,
-        path: &Path,
-        broker: &mut Broker,
-    ) -> Result<(Self, Vec<(String, u64)>), StoreError> {
-        let mut store = Self { path: path.to_owned(), open, database: None, numbers: HashMap::new() };
-        match store.load(broker) {
-            Ok(unknown) => Ok((store, unknown)),
-            Err(reason) => Err(at(path, reason)),
-        }
+    fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        self.file.write(|transaction| tables::write(transaction, changes, &self.numbers))
     }
-
-    /// Writes all of the changes, or none. When this returns, they are on disk. After an error it may be tried again.
-    pub(crate) fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        let written = self.try_write(changes);
-        if written.is_err() {
-            self.database = None;
-        }
-        written.map_err(|reason| at(&self.path, reason))
-    }
-
-    fn try_write(&mut self, changes: &[Change]) -> Result<(), Reason> {
-        let transaction = self.begin()?;
-        tables::write(&transaction, changes, &self.numbers)?;
-        transaction.commit().map_err(redb::Error::from)?;
-        Ok(())
-    }
-
-    /// Begins a transaction that keeps no older state: later damage is then found as damage, and not taken for a commit that a crash
-    /// interrupted.
-    fn begin(&mut self) -> Result<WriteTransaction, Reason> {
-        let database = match self.database.take() {
-            Some(database) => database,
-            None => (self.open)(&self.path)?,
-        };
-        let database = self.database.insert(database);
-        let mut transaction = database.begin_write().map_err(redb::Error::from)?;
-        transaction.set_two_phase_commit(true);
-        Ok(transaction)
-    }
-
-    fn load(&mut self, broker: &mut Broker) -> Result<Vec<(String, u64)>, Reason> {
-        let paths: Vec<(EntityId, String)> =
-            broker.entities().map(|id| (id, broker.path(id).to_lowercase())).collect();
-        let transaction = self.begin()?;
-        tables::check_format(&transaction)?;
-        self.numbers = tables::number(&transaction, &paths)?;
-        transaction.commit().map_err(redb::Error::from)?;
-        let Some(database) = &self.database else { return Ok(Vec::new()) };
-        let transaction = database.begin_read().map_err(redb::Error::from)?;
-        let entities = self.numbers.iter().map(|(id, number)| (*number, *id)).collect();
-        tables::read(&transaction, &entities, |change| broker.restore(change))
-    }
-}
-
-fn at(path: &Path, reason: Reason) -> StoreError {
-    StoreError { path: path.to_owned(), reason }
 }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redb::{ReadTransaction, ReadableTable, Table, TableDefinition, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable as _, Table, TableDefinition, WriteTransaction};
+use redrive_emulator_host::{Cause, check_format, rows};
 
-use super::{Reason, record};
+use super::record;
 use crate::amqp::Message;
 use crate::broker::{Change, EntityId, SequenceNumber, Timestamp};
 
-pub(super) const FORMAT: u32 = 1;
+const FORMAT: u32 = 1;
 
 /// The entity's number in the file, and the message's number in the entity.
 type Key = (u32, SequenceNumber);
@@ -24,22 +25,13 @@ const STATES: TableDefinition<'_, (u32, &str), &[u8]> = TableDefinition::new("se
 const SEEN: TableDefinition<'_, (u32, &str), i64> = TableDefinition::new("seen");
 const RULES: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("rules");
 
-pub(super) fn check_format(transaction: &WriteTransaction) -> Result<(), Reason> {
-    let mut table = transaction.open_table(VERSION).map_err(redb::Error::from)?;
-    let found = table.get(()).map_err(redb::Error::from)?.map(|found| found.value());
-    match found {
-        None => drop(table.insert((), FORMAT).map_err(redb::Error::from)?),
-        Some(FORMAT) => {}
-        Some(found) => return Err(Reason::Format { found }),
-    }
-    Ok(())
-}
-
-/// Returns the file's number of every entity; new ones get the next. Creates all tables, so that they can be read.
-pub(super) fn number(
+/// Creates all tables, so that they can be read. Returns the file's number of every entity; new ones get the next.
+pub(super) fn create(
     transaction: &WriteTransaction,
     paths: &[(EntityId, String)],
-) -> Result<HashMap<EntityId, u32>, redb::Error> {
+) -> Result<HashMap<EntityId, u32>, Cause> {
+    check_format(transaction, VERSION, &(), FORMAT)?;
+    Tables::open(transaction)?;
     let mut entities = transaction.open_table(ENTITIES)?;
     let mut next = entities.iter()?.count() as u32;
     let mut numbers = HashMap::new();
@@ -52,7 +44,6 @@ pub(super) fn number(
         }
         numbers.insert(*id, number);
     }
-    Tables::open(transaction)?;
     Ok(numbers)
 }
 
@@ -60,7 +51,7 @@ pub(super) fn write(
     transaction: &WriteTransaction,
     changes: &[Change],
     numbers: &HashMap<EntityId, u32>,
-) -> Result<(), redb::Error> {
+) -> Result<(), Cause> {
     let mut tables = Tables::open(transaction)?;
     for change in changes {
         if let Some(&number) = numbers.get(&change.entity()) {
@@ -133,11 +124,11 @@ pub(super) fn read(
     transaction: &ReadTransaction,
     entities: &HashMap<u32, EntityId>,
     mut restore: impl FnMut(Change),
-) -> Result<Vec<(String, u64)>, Reason> {
+) -> Result<Vec<(String, u64)>, Cause> {
     for entry in rows(transaction, RULES)? {
         let (number, rules) = entry?;
         let Some(&entity) = entities.get(&number.value()) else { continue };
-        let rules = record::read_rules(rules.value()).ok_or(Reason::Record { what: "rule" })?;
+        let rules = record::read_rules(rules.value()).ok_or(Cause::Record { what: "rule" })?;
         restore(Change::Rules { entity, rules });
     }
     for entry in rows(transaction, SEQUENCES)? {
@@ -148,26 +139,26 @@ pub(super) fn read(
     let mut unknown: HashMap<u32, u64> = HashMap::new();
     let mut metas = rows(transaction, METAS)?;
     for content in rows(transaction, CONTENTS)? {
-        let Some(meta) = metas.next() else { return Err(Reason::Record { what: "message" }) };
+        let Some(meta) = metas.next() else { return Err(Cause::Record { what: "message" }) };
         let ((key, content), (meta_key, meta)) = (content?, meta?);
         let (number, sequence) = key.value();
         let Some(&entity) = entities.get(&number) else {
             *unknown.entry(number).or_default() += 1;
             continue;
         };
-        let content = Message::decode(content.value()).map_err(|_| Reason::Record { what: "message" })?;
+        let content = Message::decode(content.value()).map_err(|_| Cause::Record { what: "message" })?;
         let meta = record::read_meta(meta.value()).filter(|_| meta_key.value() == key.value());
-        let (meta, size) = meta.ok_or(Reason::Record { what: "message" })?;
+        let (meta, size) = meta.ok_or(Cause::Record { what: "message" })?;
         restore(Change::Put { entity, sequence, content: Arc::new(content), size, meta });
     }
     if metas.next().is_some() {
-        return Err(Reason::Record { what: "message" });
+        return Err(Cause::Record { what: "message" });
     }
     for entry in rows(transaction, STATES)? {
         let (key, state) = entry?;
         let (number, session) = key.value();
         let Some(&entity) = entities.get(&number) else { continue };
-        let state = record::read_state(state.value()).ok_or(Reason::Record { what: "session state" })?;
+        let state = record::read_state(state.value()).ok_or(Cause::Record { what: "session state" })?;
         restore(Change::SessionState { entity, session: session.into(), state: Some(state) });
     }
     for (at, entity, message_id) in seen(transaction, entities)? {
@@ -180,7 +171,7 @@ pub(super) fn read(
 fn seen(
     transaction: &ReadTransaction,
     entities: &HashMap<u32, EntityId>,
-) -> Result<Vec<(Timestamp, EntityId, Arc<str>)>, Reason> {
+) -> Result<Vec<(Timestamp, EntityId, Arc<str>)>, Cause> {
     let mut seen = Vec::new();
     for entry in rows(transaction, SEEN)? {
         let (key, at) = entry?;
@@ -193,7 +184,7 @@ fn seen(
     Ok(seen)
 }
 
-fn named(transaction: &ReadTransaction, unknown: &HashMap<u32, u64>) -> Result<Vec<(String, u64)>, Reason> {
+fn named(transaction: &ReadTransaction, unknown: &HashMap<u32, u64>) -> Result<Vec<(String, u64)>, Cause> {
     let mut paths = Vec::new();
     for entry in rows(transaction, ENTITIES)? {
         let (path, number) = entry?;
@@ -202,15 +193,4 @@ fn named(transaction: &ReadTransaction, unknown: &HashMap<u32, u64>) -> Result<V
         }
     }
     Ok(paths)
-}
-
-type Row<K, V> = (redb::AccessGuard<'static, K>, redb::AccessGuard<'static, V>);
-
-fn rows<K: redb::Key + 'static, V: redb::Value + 'static>(
-    transaction: &ReadTransaction,
-    table: TableDefinition<'_, K, V>,
-) -> Result<impl Iterator<Item = Result<Row<K, V>, Reason>>, Reason> {
-    let table = transaction.open_table(table).map_err(redb::Error::from)?;
-    let range = table.range::<K::SelfType<'_>>(..).map_err(redb::Error::from)?;
-    Ok(range.map(|entry| entry.map_err(|error| Reason::Database(error.into()))))
 }

@@ -1,15 +1,15 @@
-//! The task of one connection: handles requests one after the other, and notifications from the rest of the emulator.
+//! Accepts connections. The task of one connection handles requests one after the other, and notifications from the rest of the emulator.
 
 use std::sync::Arc;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use redrive_emulator_host::{Accepting, Door, Listeners};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use super::call::Caller;
-use crate::server::door::Door;
 use crate::server::mailbox::Mailbox;
 use crate::server::shared_state::SharedState;
 
@@ -18,8 +18,20 @@ const MAX_HEAD: usize = 512 * 1024;
 /// Maximum number of header lines.
 const MAX_HEADERS: usize = 1000;
 
+pub(crate) fn accept(listeners: Listeners, door: &Arc<Option<Door>>, shared: &Arc<SharedState>) -> Accepting {
+    let door = Arc::clone(door);
+    let serving = Arc::clone(shared);
+    let closing = Arc::clone(shared);
+    Accepting::start(
+        listeners,
+        // Registered before its task begins: if the emulator ends in between, the connection is notified.
+        move |stream, _| serve(stream, Arc::clone(&door), Registered::new(&serving)),
+        move || closing.post_to_all(|mail| mail.close = true),
+    )
+}
+
 /// Serves one client until either side ends it.
-pub(super) async fn serve(stream: TcpStream, door: Arc<Option<Door>>, registered: Registered) {
+async fn serve(stream: TcpStream, door: Arc<Option<Door>>, registered: Registered) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "connection ended");
         return;
@@ -65,13 +77,13 @@ pub(super) async fn serve(stream: TcpStream, door: Arc<Option<Door>>, registered
 }
 
 /// Registers the connection until this is dropped, even if the task is aborted.
-pub(super) struct Registered {
+struct Registered {
     shared: Arc<SharedState>,
     mailbox: Arc<Mailbox>,
 }
 
 impl Registered {
-    pub(super) fn new(shared: &Arc<SharedState>) -> Self {
+    fn new(shared: &Arc<SharedState>) -> Self {
         Self { mailbox: shared.connect(), shared: Arc::clone(shared) }
     }
 }

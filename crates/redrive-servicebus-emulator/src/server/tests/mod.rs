@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use redrive_emulator_host::Clock;
 use tokio::time::Instant;
 
-use super::clock::Clock;
 use super::connection::Connection;
 use super::keys::Keys;
 use super::mailbox::Mailbox;
