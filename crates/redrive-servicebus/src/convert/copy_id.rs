@@ -60,8 +60,7 @@ fn make_id(original: &str, hop: u32, source: &CopySource<'_>, edit: Option<&Mess
     with_suffix(original, &suffix)
 }
 
-/// Returns true if [`copy_id`] makes this id from `original`, for any copy number and any source. Copies of older versions have
-/// no fingerprint.
+/// Returns true if [`copy_id`] makes this id from `original`, for any copy number and any source.
 pub(crate) fn is_copy_id(id: &str, original: &str) -> bool {
     let Some((_, suffix)) = id.rfind(COPY_MARK).map(|at| id.split_at(at)) else { return false };
     is_suffix(suffix) && id == with_suffix(original, suffix)
@@ -73,7 +72,7 @@ fn is_suffix(suffix: &str) -> bool {
         |part: &str| part.len() == 2 * FINGERPRINT_BYTES && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut parts = suffix.trim_start_matches(COPY_MARK).split('.');
     let numbered = parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number);
-    numbered && parts.next().is_none_or(is_fingerprint) && parts.next().is_none()
+    numbered && parts.next().is_some_and(is_fingerprint) && parts.next().is_none()
 }
 
 fn with_suffix(original: &str, suffix: &str) -> String {
@@ -135,8 +134,9 @@ mod tests {
         assert_eq!(ids.len(), 3);
     }
 
+    /// The processes that consume one queue must give a copy one id, whatever their versions.
     #[test]
-    fn an_unedited_copy_keeps_the_id_of_older_versions() {
+    fn an_id_is_this_value() {
         assert_eq!(copy_id("order-7", 2, &source("orders", 41, 1)), "order-7#r2.41.c7e7d76cf98e220d");
     }
 
@@ -183,8 +183,8 @@ mod tests {
             prop_assert_ne!(&id, &original);
             prop_assert_eq!(copy_id(&original, hop, &source), &*id);
             prop_assert!(is_copy_id(&id, &original));
-            let of_older_versions = with_suffix(&original, &format!("#r{hop}.{number}"));
-            prop_assert!(is_copy_id(&of_older_versions, &original));
+            let without_fingerprint = with_suffix(&original, &format!("#r{hop}.{number}"));
+            prop_assert!(!is_copy_id(&without_fingerprint, &original));
             let another = format!("{original}x");
             prop_assert!(!is_copy_id(&id, &another));
             prop_assert!(!is_copy_id(&original, &original));

@@ -107,12 +107,10 @@ impl Incoming {
         copy
     }
 
-    /// Returns true if redrive parked it in its dead-letter queue. The mark counts if it names this message's number, or if
-    /// redrive dead-lettered the message (older versions wrote no number).
+    /// Returns true if redrive parked it in its dead-letter queue. The mark counts if it names this message's number.
     pub(crate) fn is_parked(&self) -> bool {
         let number = self.shelf_of.as_deref().and_then(|number| number.parse().ok());
-        let is_trusted = number == Some(self.sequence_number) || self.is_dead_lettered_by_redrive();
-        self.shelf.as_deref() == Some(PARKED) && is_trusted
+        self.shelf.as_deref() == Some(PARKED) && number == Some(self.sequence_number)
     }
 
     /// Returns true if redrive dead-lettered it: the dead-letter reason is the reason in its history.
@@ -138,9 +136,7 @@ impl Incoming {
         let mut parts = self.counted.as_deref()?.split(':');
         let is_its_number = parts.next()?.parse() == Ok(self.sequence_number);
         let count = parts.next()?.parse().ok()?;
-        // An earlier version did not write the wait.
-        let wait = parts.next().map_or(Some(0), |millis| millis.parse().ok())?;
-        let wait = Duration::from_millis(wait);
+        let wait = Duration::from_millis(parts.next()?.parse().ok()?);
         (is_its_number && count <= self.delivery_count).then_some((count, wait))
     }
 }

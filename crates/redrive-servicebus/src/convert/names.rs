@@ -16,7 +16,7 @@ pub(crate) const SHELF: &str = "x-servicebus-shelf";
 pub(super) const SHELF_OF: &str = "x-servicebus-shelf-of";
 /// The mark of parked messages.
 pub(crate) const PARKED: &str = "parking";
-/// On a message of a session that was given back with its history: its sequence number, and its count of deliveries until then.
+/// On a message of a session that was given back with its history: its sequence number, its count of deliveries until then, and its wait.
 pub(crate) const COUNTED: &str = "x-servicebus-counted";
 /// The annotation that holds the time when a scheduled message is enqueued.
 pub(crate) const SCHEDULED_AT: &str = "x-opt-scheduled-enqueue-time";
