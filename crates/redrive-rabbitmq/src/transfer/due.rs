@@ -34,16 +34,10 @@ pub(crate) fn remaining(waiting: &Message, ttl: Option<Duration>, now: SystemTim
     if let Some(not_before) = history.not_before {
         return Remaining::Told(until(not_before, now));
     }
-    match history.due_at.or_else(|| due_by_last_failure(&history)) {
+    match history.due_at {
         Some(due) if until(due, now) <= whole => Remaining::Told(until(due, now)),
         _ => Remaining::AllOfIt(whole),
     }
-}
-
-/// For a message of a version that did not write it down. Does not know of a snooze since that failure.
-fn due_by_last_failure(history: &FailureHistory) -> Option<SystemTime> {
-    let wait = history.past.last()?.wait_ms.filter(|_| history.snoozes == 0)?;
-    history.last_failed_at?.checked_add(Duration::from_millis(wait))
 }
 
 fn until(due: SystemTime, now: SystemTime) -> Duration {
@@ -52,7 +46,7 @@ fn until(due: SystemTime, now: SystemTime) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{Headers, Value, header_names as names};
+    use redrive_core::{Value, header_names as names};
 
     use super::*;
 
@@ -80,16 +74,6 @@ mod tests {
         );
         let over = Message::new("").with_header(names::DUE_AT, at(now() - MINUTE));
         assert_eq!(left(&over), Remaining::Told(Duration::ZERO));
-    }
-
-    #[test]
-    fn an_older_version_tells_it_by_the_last_failure_unless_it_was_snoozed_since() {
-        let entry = Headers::from_iter([(names::history::WAIT, Value::I64(180_000))]);
-        let failed = Message::new("")
-            .with_header(names::LAST_FAILED_AT, at(now() - MINUTE))
-            .with_header(names::HISTORY, Value::List(vec![Value::Table(entry)]));
-        assert_eq!(left(&failed), Remaining::Told(MINUTE * 2));
-        assert_eq!(left(&failed.with_header(names::SNOOZES, 1_i64)), Remaining::AllOfIt(MINUTE * 10));
     }
 
     #[test]

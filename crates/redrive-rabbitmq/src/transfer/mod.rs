@@ -55,8 +55,7 @@ const TOGETHER: usize = 32;
 /// message, and both are handled.
 ///
 /// A message keeps its history, and waits for the rest of its wait, which it carries (`redrive-due-at`). If another program stored
-/// it, or an older version of this one after a snooze, the rest is not known: it waits its whole wait again, so that it is never
-/// early.
+/// it, the rest is not known: it waits its whole wait again, so that it is never early.
 #[derive(Debug)]
 #[must_use = "a transfer does nothing until it is run"]
 pub struct Transfer {
