@@ -24,12 +24,15 @@ enum Line {
         reached: Reached,
         shelf: String,
     },
-    Entry {
+    /// A message is edited next.
+    Begun {
+        handle: String,
+        copy: Copy,
+    },
+    /// What became of it.
+    Ended {
         handle: String,
         state: State,
-        /// What is stored; older programs did not note it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        copy: Option<Copy>,
         /// The handle of the edited message, if the broker tells it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         now: Option<String>,
@@ -59,7 +62,6 @@ pub(super) enum Reached {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum State {
-    Begun,
     Done,
     NotStored,
     /// It has left the shelf, and no edited copy was found.
@@ -106,8 +108,8 @@ struct Command {
 
 #[derive(Debug)]
 struct Open {
-    command: Option<usize>,
-    copy: Option<Copy>,
+    command: usize,
+    copy: Copy,
 }
 
 /// What a command did that is not in the audit log: it died before, or learned only later that the broker had stored an edit.
@@ -162,22 +164,17 @@ impl Past {
                     Reached::Planned => last.is_planned = true,
                 }
             }
-            Line::Entry { handle, state, copy, now } => {
+            Line::Begun { handle, copy } => {
                 let handle: EntryHandle = handle.parse()?;
-                match state {
-                    State::Begun => {
-                        let shelf = handle.shelf().to_string();
-                        let command = self.commands.iter().rposition(|command| command.begin.shelf == shelf);
-                        self.open.insert(handle, Open { command, copy });
-                    }
-                    State::Done => {
-                        let now = now.map(|now| now.parse()).transpose()?;
-                        let command = self.open.remove(&handle).and_then(|open| open.command);
-                        if let Some(command) = command.and_then(|command| self.commands.get_mut(command)) {
-                            command.done.push(now);
-                        }
-                    }
-                    State::NotStored | State::Gone => drop(self.open.remove(&handle)),
+                let shelf = handle.shelf().to_string();
+                let command = self.commands.iter().rposition(|command| command.begin.shelf == shelf);
+                self.open.insert(handle, Open { command: command.context("nothing was begun")?, copy });
+            }
+            Line::Ended { handle, state, now } => {
+                let open = self.open.remove(&handle.parse()?);
+                let command = open.and_then(|open| self.commands.get_mut(open.command));
+                if let (State::Done, Some(command)) = (state, command) {
+                    command.done.push(now.map(|now| now.parse()).transpose()?);
                 }
             }
         }
@@ -210,12 +207,8 @@ impl Past {
 
     /// Returns true if [`became`](Self::became) needs this entry: it has no result, or may be the copy of one.
     pub(super) fn concerns(&self, entry: &Shelved) -> bool {
-        let mut copies = self.open.values().filter_map(|open| open.copy.as_ref()).peekable();
-        let may_be_copy = copies.peek().is_some() && {
-            let identity = identity(&entry.message);
-            copies.any(|copy| copy.identity == identity)
-        };
-        may_be_copy || self.open.contains_key(&entry.handle)
+        let identity = identity(&entry.message);
+        self.open.contains_key(&entry.handle) || self.open.values().any(|open| open.copy.identity == identity)
     }
 
     /// Decides what became of the entries of a shelf that have no result, by all that is on it now.
@@ -229,20 +222,14 @@ impl Past {
             let is_there = entries.iter().any(|there| there.handle == *entry);
             let mut others =
                 entries.iter().filter(|other| other.handle != *entry && !known.contains(&other.handle));
-            let what = match copy {
-                // Noted by an older program.
-                None if is_there => Became::Uncertain,
-                None => Became::Gone,
-                Some(copy) if is_there => match others.any(|other| identity(&other.message) == copy.identity)
-                {
-                    true => Became::Uncertain,
-                    false => Became::NotStored,
-                },
-                Some(copy) => {
-                    let is_copy =
-                        |other: &&&Shelved| ContentDigest::of(&other.message).to_string() == copy.content;
-                    others.find(is_copy).map_or(Became::Gone, |copy| Became::Edited(copy.handle.clone()))
-                }
+            let what = if !is_there {
+                let is_copy =
+                    |other: &&&Shelved| ContentDigest::of(&other.message).to_string() == copy.content;
+                others.find(is_copy).map_or(Became::Gone, |copy| Became::Edited(copy.handle.clone()))
+            } else if others.any(|other| identity(&other.message) == copy.identity) {
+                Became::Uncertain
+            } else {
+                Became::NotStored
             };
             if let Became::Edited(now) = &what {
                 known.insert(now.clone());
@@ -301,21 +288,21 @@ impl EditJournal {
 
     /// Notes that a message is edited next, and what is stored.
     pub(super) fn begun(&mut self, entry: &EntryHandle, copy: Copy) -> Result<()> {
-        self.entry(entry, State::Begun, Some(copy), None)?;
+        self.append(&Line::Begun { handle: entry.to_string(), copy })?;
         self.sync()
     }
 
     /// Notes that it is edited. It is on the disk with the next one: a power cut leaves one in doubt.
     pub(super) fn done(&mut self, entry: &EntryHandle, now: Option<&EntryHandle>) -> Result<()> {
-        self.entry(entry, State::Done, None, now.map(ToString::to_string))
+        self.ended(entry, State::Done, now)
     }
 
     pub(super) fn not_stored(&mut self, entry: &EntryHandle) -> Result<()> {
-        self.entry(entry, State::NotStored, None, None)
+        self.ended(entry, State::NotStored, None)
     }
 
     pub(super) fn gone(&mut self, entry: &EntryHandle) -> Result<()> {
-        self.entry(entry, State::Gone, None, None)
+        self.ended(entry, State::Gone, None)
     }
 
     pub(super) fn reached(&mut self, reached: Reached, shelf: Shelf) -> Result<()> {
@@ -323,14 +310,9 @@ impl EditJournal {
         self.sync()
     }
 
-    fn entry(
-        &mut self,
-        entry: &EntryHandle,
-        state: State,
-        copy: Option<Copy>,
-        now: Option<String>,
-    ) -> Result<()> {
-        self.append(&Line::Entry { handle: entry.to_string(), state, copy, now })
+    fn ended(&mut self, entry: &EntryHandle, state: State, now: Option<&EntryHandle>) -> Result<()> {
+        let now = now.map(ToString::to_string);
+        self.append(&Line::Ended { handle: entry.to_string(), state, now })
     }
 
     fn append(&mut self, line: &Line) -> Result<()> {
@@ -482,21 +464,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_older_programs_are_read_and_a_torn_line_is_nothing() {
-        let line = |entry: &str, state: &str| {
-            format!("{{\"handle\":\"dead-letter/{entry}\",\"state\":\"{state}\"}}\n")
-        };
-        let text = [
-            line("1", "begun"),
-            line("1", "done"),
-            line("2", "begun"),
-            line("3", "begun"),
-            line("3", "not-stored"),
-        ];
-        let past = Past::parse(&format!("{}{{\"handle\":\"dead-le", text.concat())).unwrap();
-        let there = on_shelf("2", Message::new(""));
-        assert_eq!(past.became(DEAD, &[&there]), [(handle("2"), Became::Uncertain)]);
-        assert!(past.unplanned(DEAD, "eur").is_empty());
+    fn a_torn_line_is_nothing_and_no_whole_one_is_passed_over() {
+        let noted = Noted::new();
+        noted.begin("eur");
+        noted.note(|journal| journal.begun(&handle("1"), Copy::of(&Message::new("1e"))));
+        let text = std::fs::read_to_string(noted.path()).unwrap();
+        let torn = r#"{"handle":"dead-letter/1","state":"do"#;
+        assert!(Past::parse(&format!("{text}{torn}")).unwrap().is_open(DEAD));
+        assert!(Past::parse(&format!("{text}{torn}\n")).is_err());
         assert!(Past::parse("{}\n").is_err());
     }
 }

@@ -26,10 +26,8 @@ pub(crate) struct SavedPlan {
     /// The filter that selected the entries; empty: all.
     pub(crate) filter: String,
     /// True if the shelf takes nothing back: what is discarded cannot be undone.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_final: bool,
     /// Why the plan may lack entries that the filter would have selected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_read: Option<String>,
     pub(crate) plan: Plan,
 }

@@ -40,7 +40,7 @@ const SENSITIVE_HEADERS: [&str; 5] = ["traceparent", "tracestate", "baggage", "D
 /// Headers of frameworks, with the type and the address of a message: NServiceBus, MassTransit, Rebus, Spring and JMS.
 const SENSITIVE_PREFIXES: [&str; 5] = ["NServiceBus.", "MT-", "rbs2-", "__", "JMS"];
 
-/// Headers that RabbitMQ or Service Bus writes or acts on, and one of an older consumer that redrive keeps up to date.
+/// Headers that RabbitMQ or Service Bus writes or acts on, and the count of kithara, which redrive keeps up to date.
 const LOCKED_HEADERS: [&str; 9] = [
     "x-death",
     "x-delivery-count",

@@ -59,7 +59,6 @@ pub struct JournalHeader {
     /// How fast it goes.
     pub options: RunOptions,
     /// The filter that selected the entries, for people and the audit log; empty: not known.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub filter: String,
     /// What it does.
     pub plan: Plan,

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(digests.len(), messages.len());
     }
 
-    /// Plans of an earlier version are applied by a later one. Python's `hashlib` computed it.
+    /// A plan may be applied by a later version. Python's `hashlib` computed it.
     #[test]
     fn an_identity_is_this_value() {
         assert_eq!(ContentDigest::of_identity(Some("a"), b"b").to_string(), IDENTITY);

@@ -28,7 +28,6 @@ pub struct RunOptions {
     #[serde(with = "as_text::millis")]
     pub(super) ramp_step: Duration,
     pub(super) max_same_failures: u32,
-    #[serde(default)]
     pub(super) ignore_work_queue: bool,
 }
 

@@ -39,7 +39,6 @@ pub(super) struct Opening {
     /// Messages that are redriven on this connection ask their consumer for a report, where that is possible.
     pub(super) reports: bool,
     /// The connection is for work in many steps on this shelf, and keeps others out, where that is possible.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<LeaseOf>,
 }
 
@@ -139,7 +138,6 @@ pub(super) enum Answer {
         /// True if reports are collected.
         reports: bool,
         /// True if the connection has the lease.
-        #[serde(default, skip_serializing_if = "is_default")]
         leased: bool,
     },
     Count(u64),
@@ -160,10 +158,8 @@ pub(super) enum Answer {
         results: usize,
         stopped: Option<ErrorJson>,
         /// How many entries of other queues were left where they are.
-        #[serde(default, skip_serializing_if = "is_default")]
         left_out: u64,
         /// How many entries of the shelf the lease holds.
-        #[serde(default, skip_serializing_if = "is_default")]
         held: u64,
     },
     Replaced(Option<String>),
@@ -208,10 +204,6 @@ impl From<HolderJson> for Holder {
             HolderJson::Unknown => Self::Unknown,
         }
     }
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// The result of one entry.

@@ -132,7 +132,14 @@ async fn an_operator_survives_whatever_it_is_told() {
             [frame(&json!({ "page": { "entries": u64::MAX, "next": null } })), frame(&json!({}))].concat(),
         ),
         (first, [frame(&json!({ "page": { "entries": 1, "next": null } })), frame(&json!("x"))].concat()),
-        (first, [frame(&json!({ "report": { "results": 1, "stopped": null } })), frame(&json!({}))].concat()),
+        (
+            first,
+            [
+                frame(&json!({ "report": { "results": 1, "stopped": null, "left_out": 0, "held": 0 } })),
+                frame(&json!({})),
+            ]
+            .concat(),
+        ),
         (first, frame(&json!("done"))),
         (first, noise(2, 200)),
     ]

@@ -21,7 +21,7 @@ impl Raw {
     pub(crate) async fn opened(path: &Path) -> Self {
         let mut raw = Self::greeted(path).await;
         raw.send(&json!({ "v": 1, "queue": "orders", "reports": false })).await;
-        assert_eq!(raw.receive().await, Some(json!({ "opened": { "reports": false } })));
+        assert_eq!(raw.receive().await, Some(json!({ "opened": { "reports": false, "leased": false } })));
         raw
     }
 
@@ -30,7 +30,7 @@ impl Raw {
         let mut raw = Self(listener.accept().await.expect("an operator").0);
         raw.send(&json!({ "protocol": "redrive-operators", "v": 1, "queues": ["orders"] })).await;
         raw.receive().await.expect("it opens a queue");
-        raw.send(&json!({ "opened": { "reports": false } })).await;
+        raw.send(&json!({ "opened": { "reports": false, "leased": false } })).await;
         raw
     }
 
