@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use crate::links::{files, root};
 
 /// Pages about the past name what is gone.
-const OF_THE_PAST: [&str; 3] = ["CHANGELOG.md", "docs/upgrading.md", "docs/decisions"];
+const OF_THE_PAST: [&str; 2] = ["CHANGELOG.md", "docs/decisions"];
 
 #[test]
 fn the_readme_has_the_figures_of_the_tables() -> Result<()> {
