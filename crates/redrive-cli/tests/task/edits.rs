@@ -37,7 +37,8 @@ pub(crate) async fn an_edit_judges_nothing_beside_a_dead_one(shop: &Shop) {
     // It seems gone, as what a dead connection holds does.
     let text = std::fs::read_to_string(&path).expect("text");
     let whole = text.rfind('\n').expect("a line");
-    let held = "{\"handle\":\"dead-letter/00000000000000000000000000000000\",\"state\":\"begun\"}";
+    let held =
+        r#"{"handle":"dead-letter/00000000000000000000000000000000","copy":{"content":"","identity":""}}"#;
     let text = format!("{}\n{held}\n", &text[..whole]);
     std::fs::write(&path, &text).expect("written");
     let shelves = shop.shelves().await;
