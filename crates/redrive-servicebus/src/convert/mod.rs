@@ -15,8 +15,8 @@ pub(crate) use body::WireMessage;
 pub(crate) use changes::{changes, counted, cut, is_mark, marked, parked, unmarked};
 pub(crate) use incoming::{Incoming, SetAside, id_text, incoming, without_reason_of_others};
 #[cfg(any(test, feature = "rest"))]
-pub(crate) use names::carried;
-pub(crate) use names::{DESCRIPTION, PARKED, REASON, SCHEDULED_AT};
+pub(crate) use names::{DESCRIPTION, REASON, carried};
+pub(crate) use names::{PARKED, SCHEDULED_AT};
 pub(crate) use outgoing::{Outgoing, outgoing};
 
 #[cfg(test)]
