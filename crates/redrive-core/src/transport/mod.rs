@@ -22,7 +22,7 @@ pub use unconnected::{NoReceiver, Unconnected};
 
 /// A broker, as the consumer sees it. A transport decides nothing: a [`Settlement`] tells it completely what to do.
 ///
-/// The suite in `redrive-testkit` tests the contract, clause by clause;
+/// The suite in `redrive-contract` tests the contract, clause by clause;
 /// [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md) explains how to write one.
 ///
 /// # Life cycle
