@@ -2,15 +2,19 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | [`compare`] | compares the plan with the shelf |
 //! | [`act`] | one step on a shelf |
+//! | [`turn`] | waits for a shelf that others have |
 //! | [`fates`] | reads what became of messages that were redriven |
 //! | [`control`] | controls a run from elsewhere |
 
 mod act;
+mod compare;
 mod control;
 mod fates;
+mod turn;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -18,9 +22,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{
-    EntryHandle, Holder, Leased, Reported, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue,
-};
+use redrive_core::{EntryHandle, Leased, Reported, Shelves, TransportError, TransportErrorKind, WorkQueue};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -31,14 +33,8 @@ use crate::journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
 };
 use crate::own_file;
-use crate::plan::{ContentDigest, PlanAction, PlannedEntry};
+use crate::plan::{PlanAction, PlannedEntry};
 use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, Step, StopReason};
-
-/// When a resumed run looks again for entries that are not on the shelf: others hold what they read for a moment.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// For how long a run waits for a shelf that others have: it must not stop for the long look of somebody else.
-const TURN_WITHIN: Duration = Duration::from_secs(300);
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// Runs a plan on a broker.
 ///
@@ -263,102 +259,13 @@ impl<'a> Runner<'a> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        if let Err(error) = self.check().await? {
+        if let Err(error) = self.compare().await? {
             return Ok(Err(error));
         }
         self.reported = self.working().reported().await.unwrap_or_else(|error| {
             warn!(run = self.id, %error, "consumers cannot report what they handle: only what fails is seen, on the shelves");
             None
         });
-        Ok(Ok(()))
-    }
-
-    /// Compares the plan with the shelf, in one scan. If the run is resumed and does not see an entry that it would still decide about,
-    /// it looks once more: the connection of the process that died, or somebody who reads the shelf, may hold what they read. Not seen
-    /// then, an entry of an open step counts as sent, and any other as vanished.
-    async fn check(&mut self) -> Result<Result<(), TransportError>, JournalError> {
-        let plan = self.run.plan().clone();
-        let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
-            plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
-        let mut order = Vec::with_capacity(expected.len());
-        let mut took = Duration::ZERO;
-        let mut heard = Vec::new();
-        for again in [false, true] {
-            let unseen =
-                |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
-            if again {
-                let Some((replay, uncertain)) = &self.replay else { break };
-                if !replay.undecided(*uncertain).any(unseen) {
-                    break;
-                }
-                // Others take about as long to read the shelf.
-                let until = Instant::now() + LOOK_AGAIN_AFTER.max(took * 2);
-                while let Ok(Some(event)) = tokio::time::timeout_at(until, self.events.recv()).await {
-                    if self.is_ended_by(&event) {
-                        return Ok(Ok(()));
-                    }
-                    heard.push(event);
-                }
-            }
-            let asked = Instant::now();
-            let holder = loop {
-                let shelves = self.leased.as_ref().map_or(self.shelves, |leased| &*leased.shelves);
-                let fates = &mut self.fates;
-                let mut each = |entry: Shelved| {
-                    let planned = expected.get_mut(&entry.handle);
-                    if again && !matches!(planned, Some((_, None))) {
-                        return ControlFlow::Continue(());
-                    }
-                    fates.was_there(&entry);
-                    if let Some((content, is_same)) = planned {
-                        *is_same = Some(ContentDigest::of(&entry.message) == *content);
-                        order.push(entry.handle);
-                    }
-                    ControlFlow::Continue(())
-                };
-                let began = Instant::now();
-                let scanned = shelves.scan(plan.shelf(), &mut each).await;
-                took = began.elapsed();
-                let error = match scanned {
-                    Ok(holder) => break holder,
-                    Err(error) => error,
-                };
-                match self.waits_for_turn(error, asked).await {
-                    Waited::Again => {}
-                    Waited::Heard(event) if self.is_ended_by(&event) => return Ok(Ok(())),
-                    Waited::Heard(event) => heard.push(event),
-                    Waited::GivenUp(error) => return Ok(Err(error)),
-                }
-            };
-            self.show(Activity::Checking);
-            let unseen =
-                |handle: &EntryHandle| expected.get(handle).is_some_and(|(_, is_same)| is_same.is_none());
-            if again
-                && let (Some(holder), Some((replay, uncertain))) = (holder, &self.replay)
-                && replay.undecided(*uncertain).any(unseen)
-            {
-                return Ok(Err(hidden(holder)));
-            }
-        }
-        let seen = |handle: &EntryHandle| expected.get(handle).and_then(|(_, is_same)| *is_same);
-        let originals = self.originals.as_ref();
-        let is_kept =
-            |handle: &EntryHandle| originals.is_none_or(|originals| originals.entries.contains(handle));
-        if let Some((mut replay, uncertain)) = self.replay.take() {
-            self.journal.results(&replay.resolve(|handle| seen(handle).is_some()))?;
-            self.run = replay.into_run(uncertain);
-        }
-        let missing = |entry: &PlannedEntry| match seen(&entry.handle).filter(|_| is_kept(&entry.handle)) {
-            Some(true) => None,
-            Some(false) => Some((entry.handle.clone(), EntryState::Changed)),
-            None => Some((entry.handle.clone(), EntryState::NotFound)),
-        };
-        let skipped = self.run.skip(plan.entries().iter().filter_map(missing).collect());
-        self.journal.results(&skipped)?;
-        self.run.order(&order);
-        for event in heard {
-            self.run.on(event, self.now());
-        }
         Ok(Ok(()))
     }
 
@@ -377,16 +284,8 @@ impl<'a> Runner<'a> {
             {
                 break (states, None);
             }
-            match self.waits_for_turn(error, began).await {
-                Waited::Again => {}
-                Waited::Heard(event) => {
-                    let ends_step = matches!(event, Event::Pause | Event::Abort);
-                    self.run.on(event, self.now());
-                    if ends_step {
-                        break (states, None);
-                    }
-                }
-                Waited::GivenUp(error) => break (states, Some(error)),
+            if let ControlFlow::Break(stopped) = self.may_try_again(error, began).await {
+                break (states, stopped);
             }
             self.check_originals()?;
         };
@@ -411,17 +310,13 @@ impl<'a> Runner<'a> {
                 Ok(seen) => break Ok(seen),
                 Err(error) => error,
             };
-            match self.waits_for_turn(error, began).await {
-                Waited::Again => {}
-                Waited::Heard(event) => {
-                    let ends_look = matches!(event, Event::Pause | Event::Abort);
-                    self.run.on(event, self.now());
-                    if ends_look {
-                        self.run.on(Event::NotLooked, self.now());
-                        return Ok(());
-                    }
+            match self.may_try_again(error, began).await {
+                ControlFlow::Continue(()) => {}
+                ControlFlow::Break(Some(error)) => break Err(error),
+                ControlFlow::Break(None) => {
+                    self.run.on(Event::NotLooked, self.now());
+                    return Ok(());
                 }
-                Waited::GivenUp(error) => break Err(error),
             }
         };
         match seen {
@@ -476,41 +371,6 @@ impl<'a> Runner<'a> {
         self.reported.as_ref().map_or_else(|| self.working(), |reported| &*reported.shelves)
     }
 
-    /// Waits a moment after an error if it is that others have the shelf, and they have not had it for too long. Cancel safe.
-    async fn waits_for_turn(&mut self, error: TransportError, since: Instant) -> Waited {
-        if error.kind() != TransportErrorKind::Busy {
-            return Waited::GivenUp(error);
-        }
-        if since.elapsed() >= TURN_WITHIN {
-            let minutes = TURN_WITHIN.as_secs() / 60;
-            let text = format!(
-                "others had the shelf for {minutes} minutes, and a run waits no longer. At last: {error}"
-            );
-            return Waited::GivenUp(TransportError::new(TransportErrorKind::Busy, text));
-        }
-        self.show(Activity::WaitingForTurn);
-        match tokio::time::timeout(BETWEEN_TRIES, self.events.recv()).await {
-            Ok(Some(event)) => Waited::Heard(event),
-            _ => Waited::Again,
-        }
-    }
-
-    /// Ends the run if a person wants that before the plan was compared with the shelf. What became of the steps of a process that died is
-    /// not known then: such a run can be resumed once more.
-    fn is_ended_by(&mut self, event: &Event) -> bool {
-        let is_abort = matches!(event, Event::Abort);
-        if is_abort {
-            let ended = match self.replay {
-                Some(_) => {
-                    Event::Broken("ended by a person before the plan was compared with the shelf".into())
-                }
-                None => Event::Abort,
-            };
-            self.run.on(ended, self.now());
-        }
-        is_abort
-    }
-
     fn check_originals(&self) -> Result<(), JournalError> {
         match &self.originals {
             Some(Originals { path, file, .. }) if !own_file::is_at(file, path) => {
@@ -560,23 +420,6 @@ impl<'a> Runner<'a> {
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
-}
-
-/// What came of waiting for a shelf that others have.
-enum Waited {
-    /// Try again.
-    Again,
-    /// A person said this meanwhile.
-    Heard(Event),
-    /// It is another error, or they have had it for too long.
-    GivenUp(TransportError),
-}
-
-/// Error for a run that cannot tell what became of entries.
-fn hidden(holder: Holder) -> TransportError {
-    let text =
-        format!("it is not known what became of entries that are not seen: {holder}. Nothing more was done");
-    TransportError::new(TransportErrorKind::Locked, text)
 }
 
 impl fmt::Debug for Runner<'_> {
