@@ -91,7 +91,10 @@ async fn interrupted_and_changed() {
     let telling = async {
         diary.ended(1).await;
         voice.tell(Signal::Disconnected(TransportError::new(TransportErrorKind::Unreachable, "away")));
-        voice.tell(Signal::PartlyConnected(TransportError::new(TransportErrorKind::Unreachable, "one is away")));
+        voice.tell(Signal::PartlyConnected(TransportError::new(
+            TransportErrorKind::Unreachable,
+            "one is away",
+        )));
         voice.tell(Signal::Connected);
         let mut facts = Facts::new("memory");
         facts.delays.longest = Some(secs(1));

@@ -76,7 +76,7 @@ impl Wire for Amqp {
             return Ok(known);
         }
         self.connection.authorize(source).await?;
-        let amqp = self.connection.begin().await?;
+        let amqp = self.connection.sessions.begin().await?;
         let answered = session::required(amqp, source, self.connection.link_name("look"));
         let required = timeout(OPEN_WAIT, answered).await.map_err(|_| no_answer(source))??;
         self.connection.require_sessions().insert(source, required);
@@ -90,7 +90,7 @@ impl Wire for Amqp {
 
     async fn accept(&self, source: &str, wait: Duration) -> Result<Accepted, WireError> {
         self.connection.authorize(source).await?;
-        let amqp = self.connection.begin().await?;
+        let amqp = self.connection.sessions.begin().await?;
         let accepted = session::accept(amqp, source, self.connection.link_name("session"), wait);
         timeout(wait.saturating_add(OPEN_WAIT), accepted).await.map_err(|_| no_answer(source))?
     }
@@ -149,8 +149,8 @@ impl AmqpConnection {
     async fn attach_receiver(&self, source: &str) -> Result<AmqpReceiver, WireError> {
         self.tokens.authorize(source).await?;
         let name = self.link_name("receiver");
-        let mut session = self.session.lock().await;
-        let attached = timeout(OPEN_WAIT, AmqpReceiver::attach(&mut session, source, name)).await;
+        let session = self.sessions.begin().await?;
+        let attached = timeout(OPEN_WAIT, AmqpReceiver::attach(session, source, name)).await;
         attached.map_err(|_| no_answer(source))?
     }
 
@@ -206,7 +206,7 @@ impl AmqpConnection {
             let node = self.management(&op.target).await?;
             let controller = self.controller().await?;
             let declared =
-                async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
+                async { Transaction::declare(controller.get(), None).await.map_err(read_error::control) };
             let mut transaction = self.await_reply(declared).await?;
             transaction.set_rollback_on_drop_trials(0);
             let scheduled = management::schedule(&node, &op.message, &transaction).await;
@@ -227,7 +227,8 @@ impl AmqpConnection {
         let Some(ReplaceOp { entity, .. }) = ops.first() else { return Ok(()) };
         let node = self.management(entity).await?;
         let controller = self.controller().await?;
-        let declared = async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
+        let declared =
+            async { Transaction::declare(controller.get(), None).await.map_err(read_error::control) };
         let mut transaction = match self.await_reply(declared).await {
             Ok(transaction) => transaction,
             Err(error) => {
@@ -289,9 +290,31 @@ impl AmqpConnection {
 
 #[cfg(test)]
 mod tests {
+    use fe2o3_amqp_types::messaging::{AmqpValue, Body};
     use redrive_servicebus_emulator::{Emulator, Settings};
+    use serde_amqp::Value;
 
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_refused_link_harms_no_other() {
+        let emulator =
+            Emulator::builder().queue("orders", Settings::default()).start().await.expect("started");
+        let address = Address::parse(&emulator.connection_string()).expect("an address");
+        let wire = open(Arc::new(address)).await.expect("connected");
+        let message = || WireMessage::from(Body::Value(AmqpValue(Value::Null)));
+        let mut receiver = wire.receiver("orders").await.expect("it is there");
+        receiver.allow(100).await.expect("attached");
+        for round in 0..20 {
+            let nowhere = wire.send("nowhere", message()).await.expect_err("it is not there");
+            assert_eq!(nowhere.refusal, Refusal::NotFound, "{nowhere}");
+            wire.receiver("nowhere").await.map(drop).expect_err("it is not there");
+            wire.renew("nowhere", &[Uuid::nil()]).await.expect_err("it is not there");
+            wire.send("orders", message()).await.unwrap_or_else(|e| panic!("{round}: {e}"));
+            receiver.next().await.unwrap_or_else(|error| panic!("{round}: {error}"));
+        }
+        assert!(wire.is_live());
+    }
 
     #[tokio::test]
     async fn what_an_entity_requires_is_remembered_until_it_is_forgotten() {

@@ -12,11 +12,12 @@ use fe2o3_amqp::transaction::Controller;
 use fe2o3_amqp::{Connection, Sender, Session};
 use fe2o3_amqp_types::messaging::{Source, Target};
 use fe2o3_amqp_types::transaction::Coordinator;
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tracing::{debug, warn};
 
 use super::link::Link;
+use super::own_session::{Begin, OwnSession, Sessions};
 use super::probe::{self, PROBE_EVERY};
 use super::remembered::Remembered;
 use super::requests::Requests;
@@ -30,22 +31,21 @@ use crate::error::{Refusal, WireError};
 /// The incoming and the outgoing window of an AMQP session: the most transfers that may be on their way in each direction.
 const SESSION_WINDOW: u32 = 5000;
 
-/// The most AMQP sessions on the connection: one for each held session of an entity. Azure allows no more.
+/// The most AMQP sessions on the connection: one for each link, as of a held session of an entity. Azure allows no more.
 const MAX_CHANNELS: u16 = 4999;
 
-/// A connection, with its session, its tokens and its links.
+/// A connection, with its tokens and its links.
 pub(super) struct AmqpConnection {
     address: Arc<Address>,
-    pub(super) session: Arc<Mutex<SessionHandle<()>>>,
     pub(super) tokens: Arc<Tokens>,
     management: ByEntity<Arc<Requests>>,
     senders: ByEntity<Arc<Link>>,
     /// The entities of which it is known if they require sessions.
     require_sessions: sync::Mutex<Remembered>,
-    pub(super) controller: Mutex<Option<Arc<Controller>>>,
+    pub(super) controller: Mutex<Option<Arc<OwnController>>>,
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
-    begins: mpsc::UnboundedSender<Begin>,
+    pub(super) sessions: Sessions,
     pub(super) end: mpsc::UnboundedSender<CloseMode>,
 }
 
@@ -75,10 +75,20 @@ impl<T> ByEntity<Arc<T>> {
     }
 }
 
-/// A request for another AMQP session, for the task that holds the connection.
-type Begin = oneshot::Sender<Result<SessionHandle<()>, WireError>>;
+/// The link to the coordinator of transactions, with its AMQP session. The broker rolls back what is open when it ends.
+#[derive(Debug)]
+pub(super) struct OwnController {
+    controller: Controller,
+    _session: OwnSession,
+}
 
-/// The way in which that task ends the connection.
+impl OwnController {
+    pub(super) fn get(&self) -> &Controller {
+        &self.controller
+    }
+}
+
+/// The way in which the task that holds the connection ends it.
 #[derive(Debug)]
 pub(super) enum CloseMode {
     /// Closes the connection and waits for the answer.
@@ -110,37 +120,25 @@ impl AmqpConnection {
         let mut connection = opened.map_err(|error| {
             WireError::interrupted(format!("the AMQP connection could not be opened: {error}"))
         })?;
-        let mut session = begin(&mut connection).await?;
-        let cbs = Requests::attach(&mut session, "$cbs", "cbs").await?;
+        let session = OwnSession(begin(&mut connection).await?);
+        let cbs = Requests::attach(session, "$cbs", "cbs").await?;
         let (ended, watched) = watch::channel(false);
         let (begins, begins_asked) = mpsc::unbounded_channel();
         let (end, end_asked) = mpsc::unbounded_channel();
         tokio::spawn(hold(connection, received, (begins_asked, end_asked), ended));
-        let session = Arc::new(Mutex::new(session));
+        let sessions = Sessions(begins);
         Ok(Arc::new(Self {
-            tokens: Tokens::start(Arc::clone(&address), Arc::clone(&session), cbs, watched.clone()),
+            tokens: Tokens::start(Arc::clone(&address), sessions.clone(), cbs, watched.clone()),
             address,
-            session,
             management: ByEntity::new(),
             senders: ByEntity::new(),
             require_sessions: sync::Mutex::default(),
             controller: Mutex::default(),
             links: AtomicU64::new(0),
             ended: watched,
-            begins,
+            sessions,
             end,
         }))
-    }
-
-    /// Begins a separate AMQP session.
-    pub(super) async fn begin(&self) -> Result<SessionHandle<()>, WireError> {
-        let ended = || WireError::disconnected("the connection ended");
-        let (answer, begun) = oneshot::channel();
-        self.begins.send(answer).map_err(|_| ended())?;
-        match timeout(OPEN_WAIT, begun).await {
-            Ok(begun) => begun.unwrap_or_else(|_| Err(ended())),
-            Err(_) => Err(no_answer("another session")),
-        }
     }
 
     /// Returns the `$management` node of an entity. Cancel safe.
@@ -160,10 +158,9 @@ impl AmqpConnection {
     async fn attach_management(&self, entity: &str) -> Result<Requests, WireError> {
         self.tokens.authorize(entity).await?;
         let name = self.link_name("management");
-        let attached = {
-            let mut session = self.session.lock().await;
-            timeout(OPEN_WAIT, Requests::attach(&mut session, &format!("{entity}/$management"), &name)).await
-        };
+        let session = self.sessions.begin().await?;
+        let node = format!("{entity}/$management");
+        let attached = timeout(OPEN_WAIT, Requests::attach(session, &node, &name)).await;
         let attached = attached.map_err(|_| no_answer(entity)).and_then(|attached| attached);
         if attached.is_err() {
             self.tokens.forget(entity).await;
@@ -180,7 +177,7 @@ impl AmqpConnection {
         let (connection, target) = (Arc::clone(self), target.to_owned());
         in_task(async move {
             let attached = connection.attach_sender(&target).await?;
-            Ok(Arc::clone(link.insert(Arc::new(Link::new(attached)))))
+            Ok(Arc::clone(link.insert(Arc::new(attached))))
         })
         .await
     }
@@ -188,7 +185,7 @@ impl AmqpConnection {
     /// Attaches a link for one message to an entity. Close it. Cancel safe.
     pub(super) async fn sender_alone(self: &Arc<Self>, target: &str) -> Result<Link, WireError> {
         let (connection, target) = (Arc::clone(self), target.to_owned());
-        in_task(async move { connection.attach_sender(&target).await.map(Link::new) }).await
+        in_task(async move { connection.attach_sender(&target).await }).await
     }
 
     /// Puts a token for an entity, unless it has one. Cancel safe.
@@ -197,7 +194,7 @@ impl AmqpConnection {
         in_task(async move { connection.tokens.authorize(&entity).await }).await
     }
 
-    async fn attach_sender(&self, target: &str) -> Result<Sender, WireError> {
+    async fn attach_sender(&self, target: &str) -> Result<Link, WireError> {
         self.tokens.authorize(target).await?;
         let builder = Sender::builder()
             .name(self.link_name("sender"))
@@ -205,13 +202,14 @@ impl AmqpConnection {
             .target(Target::builder().address(target).build())
             .verify_incoming_source(false)
             .verify_incoming_target(false);
-        let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
+        let mut session = self.sessions.begin().await?;
+        let attached = timeout(OPEN_WAIT, builder.attach(&mut session.0)).await;
         let attached = attached.map_err(|_| no_answer(target))?;
         if attached.is_err() {
             self.tokens.forget(target).await;
         }
         match attached {
-            Ok(sender) => Ok(sender),
+            Ok(sender) => Ok(Link::new(sender, session)),
             Err(SenderAttachError::IllegalState) => Err(self.refusal_of_sender(target).await),
             Err(error) => Err(read_error::attach_sender(error)),
         }
@@ -220,8 +218,9 @@ impl AmqpConnection {
     /// Finds out why a link for sending was refused: the client library loses the reason, but reports it for a link for
     /// receiving.
     async fn refusal_of_sender(&self, target: &str) -> WireError {
-        let attached =
-            async { session::required(self.begin().await?, target, self.link_name("look")).await.map(drop) };
+        let attached = async {
+            session::required(self.sessions.begin().await?, target, self.link_name("look")).await.map(drop)
+        };
         let attached = timeout(OPEN_WAIT, attached).await;
         of_sending(attached.unwrap_or_else(|_| Err(no_answer(target))), target)
     }
@@ -235,7 +234,7 @@ impl AmqpConnection {
         self.require_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn controller(&self) -> Result<Arc<Controller>, WireError> {
+    pub(super) async fn controller(&self) -> Result<Arc<OwnController>, WireError> {
         let mut controller = self.controller.lock().await;
         if let Some(controller) = &*controller {
             return Ok(Arc::clone(controller));
@@ -244,10 +243,12 @@ impl AmqpConnection {
             .name(self.link_name("controller"))
             .coordinator(Coordinator::default())
             .verify_incoming_target(false);
-        let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
+        let mut session = self.sessions.begin().await?;
+        let attached = timeout(OPEN_WAIT, builder.attach(&mut session.0)).await;
         let attached = attached.map_err(|_| no_answer("the transaction coordinator"))?;
         let attached = attached.map_err(|error| of_coordinator(read_error::attach_sender(error)))?;
         self.await_reply(sending::try_out(&attached)).await.map_err(of_coordinator)?;
+        let attached = OwnController { controller: attached, _session: session };
         Ok(Arc::clone(controller.insert(Arc::new(attached))))
     }
 
@@ -271,18 +272,12 @@ impl AmqpConnection {
     }
 
     pub(super) fn is_live(&self) -> bool {
-        // The client library ends the session if a frame arrives for a link that was dropped. Without the session nothing can be
-        // settled on this connection.
-        if self.session.try_lock().is_ok_and(|session| session.is_ended()) {
-            let _ = self.end.send(CloseMode::Abrupt);
-            return false;
-        }
         !*self.ended.borrow()
     }
 }
 
-/// Runs an operation to its end, even if the caller stops waiting: the client library ends the session if the answer comes for a
-/// link whose attach was dropped, and an unfinished transaction keeps its message locked. The operation must have timeouts, and wait
+/// Runs an operation to its end, even if the caller stops waiting: a link whose attach was dropped stays
+/// attached at the broker until its session ends, and an unfinished transaction keeps its message locked. The operation must have timeouts, and wait
 /// for nothing that many callers wait for: each caller that stops waiting would leave a task.
 pub(super) async fn in_task<T: Send + 'static>(
     operation: impl Future<Output = Result<T, WireError>> + Send + 'static,

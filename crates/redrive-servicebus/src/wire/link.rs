@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::own_session::OwnSession;
 use super::read_error;
 use super::sending::{self, goes_in_one_frame};
 use super::waits::{CLOSE_WAIT, REPLY_WAIT};
@@ -27,7 +28,10 @@ pub(super) type Outgoing = Sendable<Body<Value>>;
 pub(super) type Sent = DeliveryFut<Result<Outcome, SendError>>;
 
 /// A link for sending.
-pub(super) struct Link(Mutex<LinkState>);
+pub(super) struct Link {
+    state: Mutex<LinkState>,
+    session: OwnSession,
+}
 
 enum LinkState {
     Idle {
@@ -46,14 +50,15 @@ enum LinkState {
 type Transfer = Pin<Box<dyn Future<Output = (Box<Sender>, Result<Sent, SendError>)> + Send>>;
 
 impl Link {
-    pub(super) fn new(sender: Sender) -> Self {
-        Self(Mutex::new(LinkState::Idle { sender: Box::new(sender), waiting_since: None }))
+    pub(super) fn new(sender: Sender, session: OwnSession) -> Self {
+        let state = LinkState::Idle { sender: Box::new(sender), waiting_since: None };
+        Self { state: Mutex::new(state), session }
     }
 
     /// Returns true if the link must not be used any more: it failed, lets nothing be sent, or the broker detached it, as Azure does
     /// with links that are idle for ten minutes. A link in use is not idle, and its user notices its end.
     pub(super) fn is_ended(&self) -> bool {
-        self.0.try_lock().is_ok_and(|mut state| state.is_ended())
+        self.state.try_lock().is_ok_and(|mut state| state.is_ended())
     }
 
     /// Passes a message to the link, and returns a future of its outcome. Cancel safe: nothing is left running. A message of one
@@ -91,16 +96,17 @@ impl Link {
 
     /// Closes the link.
     pub(super) async fn close(self) {
-        let LinkState::Idle { mut sender, .. } = self.0.into_inner() else { return };
-        // The client library would answer a second time to a detach of the broker: perhaps with the handle of another link by then.
-        if !is_detached(&mut sender) {
+        if let LinkState::Idle { mut sender, .. } = self.state.into_inner()
+            && !is_detached(&mut sender)
+        {
             let _ = timeout(CLOSE_WAIT, sender.close()).await;
         }
+        self.session.end().await;
     }
 
     /// Waits until nobody else is sending.
     async fn turn(&self) -> Result<MutexGuard<'_, LinkState>, WireError> {
-        let mut state = self.0.lock().await;
+        let mut state = self.state.lock().await;
         if matches!(*state, LinkState::Sending { .. }) {
             // Nobody waits for its outcome, unless it ended the link.
             let finished = state.finish().await;

@@ -4,6 +4,7 @@ mod amqp;
 mod connection;
 mod link;
 mod management;
+mod own_session;
 mod probe;
 mod read_error;
 mod receiver;

@@ -8,7 +8,6 @@ use fe2o3_amqp::Receiver;
 use fe2o3_amqp::link::delivery::DeliveryInfo;
 use fe2o3_amqp::link::receiver::{CreditMode, ReceiverDisposer};
 use fe2o3_amqp::link::{ReceiverAttachError, RecvError};
-use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp_types::definitions::{Fields, SenderSettleMode};
 use fe2o3_amqp_types::messaging::{Body, Source};
 use futures::FutureExt as _;
@@ -17,6 +16,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::own_session::OwnSession;
 use super::waits::CLOSE_WAIT;
 use super::{Arrived, Handle, Tag, WireReceiver, read_error};
 use crate::convert;
@@ -25,7 +25,7 @@ use crate::error::{Refusal, WireError};
 #[derive(Debug)]
 pub(super) struct AmqpReceiver {
     /// `None`: it is closed, or is being closed.
-    receiver: Option<Receiver>,
+    link: Option<(Receiver, OwnSession)>,
     /// The path of the entity that it receives from.
     source: String,
     handle: Arc<LinkHandle>,
@@ -39,11 +39,7 @@ struct LinkHandle {
 }
 
 impl AmqpReceiver {
-    pub(super) async fn attach(
-        session: &mut SessionHandle<()>,
-        source: &str,
-        name: String,
-    ) -> Result<Self, WireError> {
+    pub(super) async fn attach(session: OwnSession, source: &str, name: String) -> Result<Self, WireError> {
         let source = Source::builder().address(source).build();
         let attached = Self::attach_to(session, source, name, None).await;
         Ok(attached.map_err(|error| read_error::attach_receiver(error, false))?.0)
@@ -51,7 +47,7 @@ impl AmqpReceiver {
 
     /// Attaches a link, and returns also the source and the link properties that the broker answered.
     pub(super) async fn attach_to(
-        session: &mut SessionHandle<()>,
+        mut session: OwnSession,
         source: Source,
         name: String,
         properties: Option<Fields>,
@@ -64,15 +60,23 @@ impl AmqpReceiver {
             .verify_incoming_source(false)
             .verify_incoming_target(false);
         builder.properties = properties;
-        let receiver = builder.attach(session).await?;
+        let receiver = match builder.attach(&mut session.0).await {
+            Ok(receiver) => receiver,
+            Err(error) => {
+                session.end().await;
+                return Err(error);
+            }
+        };
         let (found, properties) = (receiver.source().clone(), receiver.properties(Clone::clone));
         let handle = Arc::new(LinkHandle { disposer: receiver.disposer(), live: AtomicBool::new(true) });
         let source = source.address.unwrap_or_default();
-        Ok((Self { receiver: Some(receiver), source, handle }, found, properties.unwrap_or_default()))
+        let attached = Self { link: Some((receiver, session)), source, handle };
+        Ok((attached, found, properties.unwrap_or_default()))
     }
 
     fn receiver(&mut self) -> Result<&mut Receiver, WireError> {
-        self.receiver.as_mut().ok_or_else(|| WireError::interrupted("the link is closed"))
+        let (receiver, _) = self.link.as_mut().ok_or_else(|| WireError::interrupted("the link is closed"))?;
+        Ok(receiver)
     }
 
     fn arrived(
@@ -110,7 +114,7 @@ impl WireReceiver for AmqpReceiver {
     }
 
     fn next_now(&mut self) -> Option<Result<Arrived, WireError>> {
-        let receiver = self.receiver.as_mut()?;
+        let (receiver, _) = self.link.as_mut()?;
         // Unconstrained: a message that has arrived must be found even if the task has used up its budget.
         let received = tokio::task::unconstrained(receiver.recv()).now_or_never()?;
         Some(self.arrived(received))
@@ -136,27 +140,28 @@ impl WireReceiver for AmqpReceiver {
 
     async fn close(mut self: Box<Self>) {
         self.handle.live.store(false, Ordering::Release);
-        if let Some(receiver) = self.receiver.take() {
-            close(receiver).await;
+        if let Some(link) = self.link.take() {
+            close(link).await;
         }
     }
 }
 
 impl Drop for AmqpReceiver {
-    /// Closes a link that nobody closed, as of a cancelled look at a shelf: the client library ends the session, and with it all other
-    /// links, if a message arrives for a link that was dropped.
+    /// Closes a link that nobody closed, as of a cancelled look at a shelf: the broker gives back its messages.
     fn drop(&mut self) {
         // One that the broker ended needs no close.
-        let open = self.receiver.take().filter(|_| self.handle.live.swap(false, Ordering::AcqRel));
-        if let (Some(receiver), Ok(runtime)) = (open, Runtime::try_current()) {
-            runtime.spawn(close(receiver));
+        let open = self.link.take().filter(|_| self.handle.live.swap(false, Ordering::AcqRel));
+        if let (Some(link), Ok(runtime)) = (open, Runtime::try_current()) {
+            runtime.spawn(close(link));
         }
     }
 }
 
-async fn close(receiver: Receiver) {
+/// Closes the link first, so that the broker gives back its messages, or its session of an entity, at once.
+async fn close((receiver, session): (Receiver, OwnSession)) {
     // If that fails, the link is already gone.
     let _ = timeout(CLOSE_WAIT, receiver.close()).await;
+    session.end().await;
 }
 
 #[async_trait]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fe2o3_amqp::link::receiver::CreditMode;
 use fe2o3_amqp::transaction::Transaction;
-use fe2o3_amqp::{Receiver, Sendable, Sender, session::SessionHandle};
+use fe2o3_amqp::{Receiver, Sendable, Sender};
 use fe2o3_amqp_types::messaging::{
     AmqpValue, ApplicationProperties, Body, Message, MessageId, Properties, Source, Target,
 };
@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::link::Link;
+use super::own_session::OwnSession;
 use super::read_error;
 use super::waits::REPLY_WAIT;
 use crate::convert::WireMessage;
@@ -54,32 +55,17 @@ struct PendingReplies {
 
 impl Requests {
     /// Attaches to a node. `name` must be unique on the connection.
-    pub(crate) async fn attach(
-        session: &mut SessionHandle<()>,
-        node: &str,
-        name: &str,
-    ) -> Result<Self, WireError> {
-        let reply_to = format!("{name}-replies");
-        let mut receiver = Receiver::builder()
-            .name(reply_to.clone())
-            .source(Source::builder().address(node).build())
-            .target(Target::builder().address(reply_to.clone()).build())
-            .credit_mode(CreditMode::Auto(REPLY_CREDIT))
-            .auto_accept(true)
-            .verify_incoming_source(false)
-            .verify_incoming_target(false)
-            .attach(session)
-            .await
-            .map_err(|error| read_error::attach_receiver(error, false))?;
-        let sender = Sender::builder()
-            .name(format!("{name}-requests"))
-            .source(Source::builder().address(reply_to.clone()).build())
-            .target(Target::builder().address(node).build())
-            .verify_incoming_source(false)
-            .verify_incoming_target(false)
-            .attach(session)
-            .await
-            .map_err(read_error::attach_sender)?;
+    pub(super) async fn attach(mut session: OwnSession, node: &str, name: &str) -> Result<Self, WireError> {
+        match attach(&mut session, node, name).await {
+            Ok((receiver, sender)) => Ok(Self::start(receiver, Link::new(sender, session), name)),
+            Err(error) => {
+                session.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    fn start(mut receiver: Receiver, link: Link, name: &str) -> Self {
         let pending = Arc::new(PendingReplies::default());
         let reader = tokio::spawn({
             let pending = Arc::clone(&pending);
@@ -90,7 +76,7 @@ impl Requests {
                 pending.end();
             }
         });
-        Ok(Self { link: Link::new(sender), pending, reader, reply_to, next_id: AtomicU64::new(0) })
+        Self { link, pending, reader, reply_to: reply_to(name), next_id: AtomicU64::new(0) }
     }
 
     /// Returns true if requests can be sent, as far as known.
@@ -145,6 +131,36 @@ impl Requests {
         message.application_properties = Some(ApplicationProperties(properties));
         message
     }
+}
+
+async fn attach(session: &mut OwnSession, node: &str, name: &str) -> Result<(Receiver, Sender), WireError> {
+    let reply_to = reply_to(name);
+    let receiver = Receiver::builder()
+        .name(reply_to.clone())
+        .source(Source::builder().address(node).build())
+        .target(Target::builder().address(reply_to.clone()).build())
+        .credit_mode(CreditMode::Auto(REPLY_CREDIT))
+        .auto_accept(true)
+        .verify_incoming_source(false)
+        .verify_incoming_target(false)
+        .attach(&mut session.0)
+        .await
+        .map_err(|error| read_error::attach_receiver(error, false))?;
+    let sender = Sender::builder()
+        .name(format!("{name}-requests"))
+        .source(Source::builder().address(reply_to.clone()).build())
+        .target(Target::builder().address(node).build())
+        .verify_incoming_source(false)
+        .verify_incoming_target(false)
+        .attach(&mut session.0)
+        .await
+        .map_err(read_error::attach_sender)?;
+    Ok((receiver, sender))
+}
+
+/// Returns the address of the replies.
+fn reply_to(name: &str) -> String {
+    format!("{name}-replies")
 }
 
 impl Drop for Requests {

@@ -2,19 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use async_trait::async_trait;
 use fe2o3_amqp::link::ReceiverAttachError;
-use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp_types::definitions::Fields;
 use fe2o3_amqp_types::messaging::Source;
 use fe2o3_amqp_types::primitives::{OrderedMap, Symbol};
 use serde_amqp::Value;
-use tokio::time::timeout;
 
+use super::own_session::OwnSession;
 use super::receiver::AmqpReceiver;
 use super::requests::{Requests, unreadable_reply};
-use super::waits::CLOSE_WAIT;
-use super::{Accepted, Arrived, Handle, SessionRef, WireReceiver, management, read_error};
+use super::{Accepted, SessionRef, WireReceiver, management, read_error};
 use crate::error::{Refusal, WireError};
 
 /// The filter of a source that requests a session. Without a value it requests the next session that is free and has messages.
@@ -28,11 +25,10 @@ const RENEW_SESSION_LOCK: &str = "com.microsoft:renew-session-lock";
 const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
 const TICKS_PER_MILLISECOND: u64 = 10_000;
 
-/// Attaches to the next free session of an entity. If none was free, the error is [`Refusal::NoSession`]. It uses a separate AMQP session, because
-/// after a refusal the client library breaks other links on the same one. Dropping the future ends the AMQP session and releases
-/// a session that was accepted.
+/// Attaches to the next free session of an entity. If none was free, the error is [`Refusal::NoSession`]. Dropping the future
+/// ends the AMQP session and releases a session that was accepted.
 pub(super) async fn accept(
-    mut session: SessionHandle<()>,
+    session: OwnSession,
     source: &str,
     link: String,
     wait: Duration,
@@ -41,40 +37,27 @@ pub(super) async fn accept(
     let source = Source::builder().address(source).filter(filter).build();
     let millis = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
     let properties: Fields = [(Symbol::from(TIMEOUT), Value::Uint(millis))].into_iter().collect();
-    let attached = AmqpReceiver::attach_to(&mut session, source, link.clone(), Some(properties)).await;
-    let (receiver, found, properties) = match attached.map_err(refused) {
-        Ok(attached) => attached,
-        Err(error) => {
-            end(session).await;
-            return Err(error);
-        }
-    };
+    let attached = AmqpReceiver::attach_to(session, source, link.clone(), Some(properties)).await;
+    let (receiver, found, properties) = attached.map_err(refused)?;
     let Some(id) = found.as_ref().and_then(session_id) else {
         let text = "the broker accepted a session without naming it";
         return Err(WireError::new(Refusal::Other, text));
     };
     let locked_until = properties.get(&Symbol::from(LOCKED_UNTIL)).and_then(from_ticks);
     let reference = SessionRef { id: id.into(), link: link.into() };
-    Ok(Accepted { reference, receiver: Box::new(SessionReceiver { receiver, session }), locked_until })
+    Ok(Accepted { reference, receiver: Box::new(receiver), locked_until })
 }
 
-/// Returns true if the entity requires sessions: it then refuses a plain link. It uses a separate AMQP session.
-pub(super) async fn required(
-    mut session: SessionHandle<()>,
-    source: &str,
-    link: String,
-) -> Result<bool, WireError> {
-    let attached = AmqpReceiver::attach(&mut session, source, link).await;
-    let answer = match attached {
+/// Returns true if the entity requires sessions: it then refuses a plain link.
+pub(super) async fn required(session: OwnSession, source: &str, link: String) -> Result<bool, WireError> {
+    match AmqpReceiver::attach(session, source, link).await {
         Ok(receiver) => {
             Box::new(receiver).close().await;
             Ok(false)
         }
         Err(error) if error.refusal == Refusal::NeedsSessions => Ok(true),
         Err(error) => Err(error),
-    };
-    end(session).await;
-    answer
+    }
 }
 
 /// Renews the lock of a session, and returns its expiry time.
@@ -96,47 +79,6 @@ fn refused(error: ReceiverAttachError) -> WireError {
             }
             error
         }
-    }
-}
-
-async fn end(mut session: SessionHandle<()>) {
-    // If that fails, the connection is gone, and the session with it.
-    let _ = timeout(CLOSE_WAIT, session.end()).await;
-}
-
-/// The link of a session, with its separate AMQP session.
-#[derive(Debug)]
-struct SessionReceiver {
-    receiver: AmqpReceiver,
-    session: SessionHandle<()>,
-}
-
-#[async_trait]
-impl WireReceiver for SessionReceiver {
-    async fn next(&mut self) -> Result<Arrived, WireError> {
-        self.receiver.next().await
-    }
-
-    fn next_now(&mut self) -> Option<Result<Arrived, WireError>> {
-        self.receiver.next_now()
-    }
-
-    async fn allow(&mut self, more: u32) -> Result<(), WireError> {
-        self.receiver.allow(more).await
-    }
-
-    async fn drain(&mut self) -> Result<(), WireError> {
-        self.receiver.drain().await
-    }
-
-    fn handle(&self) -> std::sync::Arc<dyn Handle> {
-        self.receiver.handle()
-    }
-
-    async fn close(self: Box<Self>) {
-        // The link is closed first, so that the broker releases the session at once.
-        Box::new(self.receiver).close().await;
-        end(self.session).await;
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
 use serde_amqp::Value;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::own_session::Sessions;
 use super::requests::Requests;
 use super::waits::{OPEN_WAIT, no_answer};
 use crate::address::Address;
@@ -27,7 +27,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// The tokens that were put on a connection.
 pub(super) struct Tokens {
     address: Arc<Address>,
-    session: Arc<Mutex<SessionHandle<()>>>,
+    sessions: Sessions,
     cbs: Mutex<Arc<Requests>>,
     /// The audiences that have a token, and the time when each needs a new one.
     renewals: Mutex<HashMap<String, Option<SystemTime>>>,
@@ -41,7 +41,7 @@ impl Tokens {
     /// Starts to put and renew tokens, until the connection ends or this is dropped.
     pub(super) fn start(
         address: Arc<Address>,
-        session: Arc<Mutex<SessionHandle<()>>>,
+        sessions: Sessions,
         cbs: Requests,
         ended: watch::Receiver<bool>,
     ) -> Arc<Self> {
@@ -49,7 +49,7 @@ impl Tokens {
         let cbs = Mutex::new(Arc::new(cbs));
         let tokens = Self {
             address,
-            session,
+            sessions,
             cbs,
             renewals: Mutex::default(),
             first: Mutex::default(),
@@ -103,9 +103,9 @@ impl Tokens {
     async fn cbs(&self) -> Result<Arc<Requests>, WireError> {
         let mut cbs = self.cbs.lock().await;
         if !cbs.is_live() {
-            let mut session = self.session.lock().await;
+            let session = self.sessions.begin().await?;
             let name = format!("cbs-{:016x}", fastrand::u64(..));
-            let attached = timeout(OPEN_WAIT, Requests::attach(&mut session, "$cbs", &name)).await;
+            let attached = timeout(OPEN_WAIT, Requests::attach(session, "$cbs", &name)).await;
             *cbs = Arc::new(attached.map_err(|_| no_answer("$cbs"))??);
         }
         Ok(Arc::clone(&cbs))
