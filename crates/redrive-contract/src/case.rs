@@ -1,10 +1,11 @@
 //! One clause under test: its bench, and the steps that clauses consist of.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use redrive_core::{Delivery, Message, Needs, Shelf, Transport};
 use tokio::time::timeout;
 
@@ -49,15 +50,15 @@ impl<H: Harness> Case<H> {
 
     /// Returns why the clause turned out not to apply.
     pub(crate) fn reason_not_to_apply(&self) -> Option<String> {
-        self.does_not_apply.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.does_not_apply.lock().clone()
     }
 
     pub(crate) fn does_not_apply(&self, reason: impl Into<String>) {
-        *self.does_not_apply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.into());
+        *self.does_not_apply.lock() = Some(reason.into());
     }
 
     pub(crate) async fn close_all(&self) {
-        let transports = std::mem::take(&mut *self.transports.lock().unwrap_or_else(PoisonError::into_inner));
+        let transports = std::mem::take(&mut *self.transports.lock());
         // A close that hangs must not stop the others, nor the clean-up.
         join_all(transports.iter().map(|transport| timeout(ARRIVAL, transport.close()))).await;
     }
@@ -83,14 +84,14 @@ impl<H: Harness> Case<H> {
         let transport = self.bench.transport().await;
         let transport =
             Arc::new(transport.unwrap_or_else(|error| panic!("the harness makes no transport: {error}")));
-        self.transports.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&transport));
+        self.transports.lock().push(Arc::clone(&transport));
         self.transcript.note(format_args!("{} is made", self.name(&transport)));
         transport
     }
 
     /// Returns the name of a transport in the transcript.
     pub(crate) fn name(&self, transport: &TransportOf<H>) -> String {
-        let transports = self.transports.lock().unwrap_or_else(PoisonError::into_inner);
+        let transports = self.transports.lock();
         let number = transports.iter().position(|made| std::ptr::eq(&raw const **made, transport));
         number.map_or_else(|| "the neighbour".to_owned(), |number| format!("transport {}", number + 1))
     }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redrive_core::{
     Delivery, Received, Receiver, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
 };
@@ -138,7 +139,7 @@ impl<T: Transport> Faulty<T> {
     /// They are not carried out. Empty if the consumer recognizes such messages.
     #[must_use]
     pub fn second_copies(&self) -> Vec<Settlement> {
-        self.rules.ghosts.second_copies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rules.ghosts.second_copies.lock().clone()
     }
 }
 
@@ -154,20 +155,20 @@ impl Rules {
         }
         receipt.ghosts = None;
         if settlement.stores_copy() {
-            self.ghosts.second_copies.lock().unwrap_or_else(PoisonError::into_inner).push(settlement);
+            self.ghosts.second_copies.lock().push(settlement);
         }
     }
 }
 
 impl Ghosts {
     fn haunt(&self, delivery: Delivery) {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(delivery);
+        self.ready.lock().push_back(delivery);
         // `Notify` keeps one permit if nobody waits yet; the receiver of a ghost wakes the next one.
         self.changed.notify_one();
     }
 
     fn next<R>(self: &Arc<Self>) -> Option<Received<FaultyReceipt<R>>> {
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.ready.lock();
         let delivery = ready.pop_front()?;
         if !ready.is_empty() {
             self.changed.notify_one();

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{
     ReceiptOf, Received, Receiver, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
 };
@@ -106,13 +107,13 @@ impl<R> InFlight<R> {
     }
 
     fn holds(&self) -> MutexGuard<'_, Vec<Weak<Hold<R>>>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holds.lock()
     }
 }
 
 impl<R> Hold<R> {
     fn take(&self) -> Option<R> {
-        self.receipt.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.receipt.lock().take()
     }
 }
 

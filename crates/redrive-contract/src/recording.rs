@@ -1,8 +1,9 @@
 //! A transport that records every settlement.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redrive_core::{
     Delivery, Message, Received, Receiver, SettleError, Settlement, Transport, TransportError,
     TransportErrorKind,
@@ -89,7 +90,7 @@ impl Log {
     /// Returns all settlements, in the order in which they ended.
     #[must_use]
     pub fn all(&self) -> Vec<Recorded> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.entries.lock().clone()
     }
 
     /// Returns the settlements of the message with this id.
@@ -99,7 +100,7 @@ impl Log {
     }
 
     fn add(&self, recorded: Recorded) {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
+        self.entries.lock().push(recorded);
     }
 }
 

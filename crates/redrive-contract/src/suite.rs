@@ -1,12 +1,12 @@
 //! The only list of clauses; the tests and [`CLAUSES`] are generated from it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::clauses;
 use crate::harness::Harness;
 use crate::run::{Clock, Job, Verdict, run};
+use parking_lot::Mutex;
 
 /// Calls `$then` with its own arguments and the names of all clauses.
 #[doc(hidden)]
@@ -231,18 +231,18 @@ macro_rules! __jobs {
 pub fn run_all<H: Harness>(harness: impl Fn() -> H, at_once: usize) -> Vec<(&'static str, Option<Verdict>)> {
     let jobs = Mutex::new(jobs(harness).into_iter());
     let verdicts = Mutex::new(Vec::new());
-    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || jobs.lock().next();
     thread::scope(|threads| {
         for _ in 0..at_once.max(1) {
             threads.spawn(|| {
                 while let Some((clause, job)) = next() {
                     let verdict = catch_unwind(AssertUnwindSafe(job)).ok();
-                    verdicts.lock().unwrap_or_else(PoisonError::into_inner).push((clause, verdict));
+                    verdicts.lock().push((clause, verdict));
                 }
             });
         }
     });
-    verdicts.into_inner().unwrap_or_else(PoisonError::into_inner)
+    verdicts.into_inner()
 }
 
 crate::__with_clauses! { __names () }

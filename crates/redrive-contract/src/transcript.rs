@@ -1,8 +1,8 @@
 //! Records what a clause did until it failed.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use redrive_core::Delivery;
 use tokio::time::Instant;
 
@@ -22,13 +22,13 @@ impl Transcript {
 
     pub(crate) fn note(&self, step: impl fmt::Display) {
         let line = format!("{:9.3} s  {step}", self.begun.elapsed().as_secs_f64());
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.steps.lock().push(line);
     }
 }
 
 impl fmt::Display for Transcript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        let steps = self.steps.lock();
         let left_out = steps.len().saturating_sub(MAX_STEPS_SHOWN);
         if left_out > 0 {
             writeln!(f, "   ({left_out} earlier steps)")?;

@@ -1,8 +1,9 @@
 //! The life of an emulator: it starts, crashes, stops, and starts again at the same addresses.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 
 use crate::accepting::Accepting;
@@ -160,7 +161,7 @@ impl<P: Plan> Host<P> {
 
     /// Ignores poisoning: the state is replaced as a whole.
     fn lock_shared(&self) -> MutexGuard<'_, Arc<P::Shared>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The broker: any number of queues behind one lock, and a clock.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{Message, Shelf, TransportError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -196,7 +197,7 @@ impl MemoryBroker {
     /// Locks the state, for work on several queues.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A poisoned lock is safe to use: no change of a queue can panic halfway.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Receives and settles deliveries.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{
     Delivery, Message, Origin, Received, Receiver, SettleError, Settlement, Signals, TransportError,
 };
@@ -208,6 +209,6 @@ impl TransportState {
     }
 
     fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
-        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lifecycle.lock()
     }
 }

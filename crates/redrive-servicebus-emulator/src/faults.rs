@@ -1,9 +1,9 @@
 //! Injected faults: what fails, where, and how often.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::amqp::state::AmqpError;
+use parking_lot::Mutex;
 
 /// The step at which a fault happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,16 +133,16 @@ pub(crate) struct Faults(Mutex<Vec<Fault>>);
 
 impl Faults {
     pub(crate) fn add(&self, fault: Fault) {
-        self.lock().push(fault);
+        self.0.lock().push(fault);
     }
 
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        self.0.lock().clear();
     }
 
     /// Returns the effect of a fault at this step, if any. Counts the step.
     pub(crate) fn strike(&self, step: Step, entity: &str) -> Option<Effect> {
-        let mut faults = self.lock();
+        let mut faults = self.0.lock();
         let fault = faults.iter_mut().find(|fault| fault.times > 0 && fault.meets(step, entity))?;
         if fault.after > 0 {
             fault.after -= 1;
@@ -152,10 +152,6 @@ impl Faults {
         let effect = fault.effect.clone();
         faults.retain(|fault| fault.times > 0);
         Some(effect)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Fault>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

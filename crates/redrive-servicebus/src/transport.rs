@@ -1,11 +1,12 @@
 //! The transport of one queue or subscription.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "entra")]
 use azure_core::credentials::TokenCredential;
 use futures::future::join_all;
+#[cfg(feature = "entra")]
+use parking_lot::Mutex;
 use redrive_core::{
     Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
 };
@@ -151,12 +152,12 @@ impl ServiceBus {
     }
 
     fn take_intakes(&self) -> Vec<JoinHandle<Vec<Retired>>> {
-        std::mem::take(&mut *self.intakes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.intakes.lock())
     }
 
     /// Starts the tasks that receive deliveries.
     fn start_intakes(&self, max_wait_time: Option<Duration>) {
-        let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut intakes = self.intakes.lock();
         for entity in self.shared.options.sources() {
             let consumed = ConsumedEntity::new(Arc::clone(&self.shared), entity, max_wait_time);
             match self.shared.options.sessions {

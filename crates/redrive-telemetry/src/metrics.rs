@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
+use parking_lot::RwLock;
 use redrive_core::{Event, Observer};
 
 use crate::catalog::{Id, Kind, Metric, catalog};
@@ -176,12 +177,12 @@ impl Instruments for Handles {
         if let Some((_, counter)) = family.known.iter().find(|(known, _)| *known == label) {
             return counter.increment(1);
         }
-        let seen = family.custom.read().unwrap_or_else(PoisonError::into_inner);
+        let seen = family.custom.read();
         if let Some(counter) = seen.get(label) {
             return counter.increment(1);
         }
         drop(seen);
-        let mut custom = family.custom.write().unwrap_or_else(PoisonError::into_inner);
+        let mut custom = family.custom.write();
         let counter = || self.target.counter(id.metric(), &self.queue, label);
         custom.entry(label.to_owned()).or_insert_with(counter).increment(1);
     }

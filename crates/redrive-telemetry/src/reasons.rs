@@ -1,8 +1,8 @@
 //! Bounds the number of values of the label `reason`.
 
 use std::collections::HashSet;
-use std::sync::{PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use redrive_core::Reason;
 
 /// Number of the application's own reasons with their own label value.
@@ -18,10 +18,10 @@ impl Reasons {
     /// Returns the value of the label for this reason.
     pub(crate) fn label<'a>(&self, reason: &'a Reason) -> &'a str {
         let Reason::Custom(word) = reason else { return reason.as_str() };
-        if self.0.read().unwrap_or_else(PoisonError::into_inner).contains(word) {
+        if self.0.read().contains(word) {
             return word;
         }
-        let mut seen = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.write();
         let known = seen.contains(word) || (seen.len() < MOST_CUSTOM && seen.insert(word.clone()));
         if known { word } else { OTHER }
     }

@@ -184,9 +184,9 @@ fn class(reason: &Reason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::time::{Duration, SystemTime};
 
+    use parking_lot::Mutex;
     use redrive_core::{Delivery, Message, TransportError, TransportErrorKind};
 
     use super::*;
@@ -197,7 +197,7 @@ mod tests {
 
     impl Gauges {
         fn value(&self, of: Id) -> i64 {
-            self.0.lock().unwrap().iter().filter(|(id, _)| *id == of).map(|(_, by)| by).sum()
+            self.0.lock().iter().filter(|(id, _)| *id == of).map(|(_, by)| by).sum()
         }
     }
 
@@ -205,7 +205,7 @@ mod tests {
         fn count(&self, _: Id, _: &str) {}
         fn record(&self, _: Id, _: f64) {}
         fn shift(&self, id: Id, by: i64) {
-            self.0.lock().unwrap().push((id, by));
+            self.0.lock().push((id, by));
         }
     }
 

@@ -1,10 +1,11 @@
 //! Records what a consumer did.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{Delivery, Disposition, Event, Observer};
 use tokio::sync::Notify;
 
@@ -103,7 +104,7 @@ impl Recorder {
     }
 
     fn attempts(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.shared.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.attempts.lock()
     }
 }
 

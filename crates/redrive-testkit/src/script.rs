@@ -6,9 +6,10 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redrive_core::{BoxError, Delivery, Disposition, Handler, Needs, Outcome, Stages, into_box_error};
 use tokio::time::sleep;
 
@@ -153,7 +154,7 @@ impl<H> Scripted<H> {
         if self.script.only.as_deref().is_some_and(|only| only != delivery.id()) {
             return Step::Pass;
         }
-        let mut delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut delivered = self.delivered.lock();
         let before = delivered.entry(delivery.id().to_owned()).or_default();
         let step = self.script.step(*before);
         *before += 1;

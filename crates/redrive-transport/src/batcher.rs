@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -123,7 +124,7 @@ impl<W: BatchWorker> Batcher<W> {
 
 impl<W: BatchWorker> Shared<W> {
     fn lanes(&self) -> MutexGuard<'_, Lanes<W::Key, Job<W>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock()
     }
 }
 
@@ -205,7 +206,7 @@ mod tests {
         }
 
         async fn work(&self, _: &&'static str, items: Vec<u32>) -> Vec<u32> {
-            self.batches.lock().unwrap().push(items.clone());
+            self.batches.lock().push(items.clone());
             self.permits.acquire().await.unwrap().forget();
             assert!(!self.panics.load(Ordering::Relaxed), "the test asked for a panic");
             items.iter().map(|n| n * 2).collect()
@@ -223,7 +224,7 @@ mod tests {
         let (worker, batcher) = doubling(100);
         let answers = join_all((0..25).map(|n| batcher.request(&"a", n))).await;
         assert_eq!(answers, (0..25).map(|n| Some(n * 2)).collect::<Vec<_>>());
-        let sizes: Vec<_> = worker.batches.lock().unwrap().iter().map(Vec::len).collect();
+        let sizes: Vec<_> = worker.batches.lock().iter().map(Vec::len).collect();
         assert_eq!(sizes, [10, 10, 5]);
     }
 
@@ -235,7 +236,7 @@ mod tests {
             async move { batcher.request(&"a", 1).await }
         });
         let second = tokio::spawn(async move { batcher.request(&"b", 2).await });
-        while worker.batches.lock().unwrap().len() < 2 {
+        while worker.batches.lock().len() < 2 {
             tokio::task::yield_now().await;
         }
         worker.permits.add_permits(2);
@@ -256,9 +257,9 @@ mod tests {
     async fn a_thread_without_a_runtime_can_submit() {
         let (worker, batcher) = doubling(100);
         std::thread::spawn(move || batcher.submit(&"a", 7)).join().unwrap();
-        while worker.batches.lock().unwrap().is_empty() {
+        while worker.batches.lock().is_empty() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(*worker.batches.lock().unwrap(), [[7]]);
+        assert_eq!(*worker.batches.lock(), [[7]]);
     }
 }

@@ -93,13 +93,13 @@ pub(super) async fn channels(task: Task) -> Result<()> {
     for _ in 0..CHANNELS {
         idle.push(confirming(&copying.publishing).await?);
     }
-    let idle = std::sync::Mutex::new(idle);
+    let idle = parking_lot::Mutex::new(idle);
     let room = tokio::sync::Semaphore::new(CHANNELS);
     settle_in_prefixes(&copying, async |delivery, queue| {
         let _room = room.acquire().await?;
-        let channel = idle.lock().expect("nobody panics").pop().expect("there is one for each permit");
+        let channel = idle.lock().pop().expect("there is one for each permit");
         stored(&publish(&channel, queue, &delivery, Written::Attempt).await?)?;
-        idle.lock().expect("nobody panics").push(channel);
+        idle.lock().push(channel);
         Ok(delivery.delivery_tag)
     })
     .await

@@ -1,11 +1,12 @@
 //! The kill test: the broker dies again and again while each message fails three times.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use lapin::options::BasicGetOptions;
+use parking_lot::Mutex;
 use redrive::prelude::*;
 use redrive::rabbitmq::{Delay, Native, QueueType};
 use redrive_brokers::{Cluster, Node, Version};
@@ -78,16 +79,12 @@ impl Brokers {
 #[derive(Clone)]
 struct Watched(Arc<Mutex<Observed>>);
 
-impl Watched {
-    fn lock(&self) -> MutexGuard<'_, Observed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Watched {}
 
 impl Watched {
     /// How many messages succeeded, and how many attempts there were.
     fn progress(&self) -> (usize, usize) {
-        let observed = self.lock();
+        let observed = self.0.lock();
         (observed.succeeded(), observed.handled())
     }
 }
@@ -138,8 +135,8 @@ async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
     worker.abort();
     let nodes = brokers.nodes();
     let shelved = shelved(&url).await?;
-    watched.lock().shelve(&shelved);
-    let verdict = watched.lock().verdict();
+    watched.0.lock().shelve(&shelved);
+    let verdict = watched.0.lock().verdict();
     if verdict.lost > 0 {
         let list = ["list_queues", "name", "messages_ready", "messages_unacknowledged", "messages"];
         println!("{}", nodes[0].aside(move |node| node.ctl(&list)).await?);
@@ -152,7 +149,7 @@ async fn run_mode(mode: Mode, plan: &Plan, brokers: Brokers) -> Result<()> {
 async fn faults(brokers: Brokers, watched: Watched, messages: usize, kills: usize) -> Result<String> {
     let all = messages * (FAILURES as usize + 1);
     let at = async |part: usize, of: usize| {
-        while watched.lock().handled() < all * part / of {
+        while watched.0.lock().handled() < all * part / of {
             sleep(Duration::from_millis(5)).await;
         }
     };
@@ -227,7 +224,7 @@ async fn in_place_until_it_breaks(mut client: Client, watched: &Watched) -> anyh
         let worked = async {
             let arrival = client.next().await?;
             let now = Instant::now();
-            let succeeds = watched.lock().saw(arrival.id, arrival.attempt, arrival.broker_count, now);
+            let succeeds = watched.0.lock().saw(arrival.id, arrival.attempt, arrival.broker_count, now);
             if succeeds {
                 client.accept(arrival).await?;
             } else {
@@ -258,7 +255,7 @@ fn with_redrive(transport: RabbitMq, watched: Watched) -> redrive::Runner<Rabbit
             async move {
                 let id = std::str::from_utf8(delivery.message().body())?.parse()?;
                 let above = delivery.broker_delivery_count().saturating_sub(1);
-                let succeeds = watched.lock().saw(id, delivery.attempt(), above, Instant::now());
+                let succeeds = watched.0.lock().saw(id, delivery.attempt(), above, Instant::now());
                 if succeeds { Ok(()) } else { Err(BoxError::from("the bank is closed")) }
             }
         })

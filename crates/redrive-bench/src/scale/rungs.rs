@@ -1,6 +1,6 @@
 //! Many messages that wait on a rung: does the retry of others stay on time?
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeleteOptions};
 use lapin::{BasicProperties, Connection, ConnectionProperties};
+use parking_lot::Mutex;
 use redrive::prelude::*;
 use tokio::time::timeout;
 
@@ -69,11 +70,11 @@ async fn probe(url: &str) -> Result<Vec<f64>> {
             let number: usize = number.parse().expect("a probe is a number");
             let now = Instant::now();
             let answer = if attempt == 1 {
-                failed_at.lock().expect("nobody panics")[number] = Some(now);
+                failed_at.lock()[number] = Some(now);
                 Err("once")
             } else {
-                let began = failed_at.lock().expect("nobody panics")[number].expect("it failed before");
-                let mut late = lateness.lock().expect("nobody panics");
+                let began = failed_at.lock()[number].expect("it failed before");
+                let mut late = lateness.lock();
                 late.push((now - began).saturating_sub(SHORT).as_secs_f64() * 1e3);
                 if late.len() == PROBES {
                     finished.notify_one();
@@ -92,7 +93,7 @@ async fn probe(url: &str) -> Result<Vec<f64>> {
     timeout(Duration::from_secs(300), done.notified()).await.context("not all probes came back")?;
     handle.stop();
     running.await??;
-    Ok(std::mem::take(&mut *late.lock().expect("nobody panics")))
+    Ok(std::mem::take(&mut *late.lock()))
 }
 
 /// Puts messages onto the long rung, where they wait as if they had failed.

@@ -2,9 +2,10 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use redb::{Database, StorageBackend};
 
 use super::StateFile;
@@ -31,19 +32,15 @@ impl Disk {
     fn check_room(&self) -> Result<()> {
         if self.full.load(Ordering::Relaxed) { Err(Error::from(ErrorKind::StorageFull)) } else { Ok(()) }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl StorageBackend for Disk {
     fn len(&self) -> Result<u64> {
-        Ok(self.lock().len() as u64)
+        Ok(self.bytes.lock().len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let bytes = self.lock();
+        let bytes = self.bytes.lock();
         let part = bytes.get(offset as usize..offset as usize + out.len());
         out.copy_from_slice(part.ok_or(ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -51,7 +48,7 @@ impl StorageBackend for Disk {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_room()?;
-        self.lock().resize(len as usize, 0);
+        self.bytes.lock().resize(len as usize, 0);
         Ok(())
     }
 
@@ -61,7 +58,7 @@ impl StorageBackend for Disk {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_room()?;
-        self.lock()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        self.bytes.lock()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
         Ok(())
     }
 }

@@ -3,12 +3,13 @@
 //! If the file cannot be written, for example on a full disk, the thread retries until it can. Meanwhile no client gets a response for
 //! a change that is not on disk.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::StoreError;
@@ -82,7 +83,7 @@ impl<C> Journal<C> {
         if changes.is_empty() {
             return;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.handed_in += 1;
         let ticket = state.handed_in;
         if let Some(sender) = &state.sender {
@@ -93,7 +94,7 @@ impl<C> Journal<C> {
 
     /// Returns the ticket of the latest changes.
     pub fn ticket(&self) -> Ticket {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).handed_in
+        self.state.lock().handed_in
     }
 
     /// Waits until everything up to the ticket is on disk. Cancel safe.
@@ -146,7 +147,7 @@ impl<C> Journal<C> {
 
     /// Writes the queued changes, and closes the file. Blocks until it is closed.
     pub fn close(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.sender = None;
         if let Some(thread) = state.thread.take()
             && thread.join().is_err()

@@ -1,10 +1,11 @@
 //! State that all connections share: the broker behind its lock, the clock, the state file, and how each connection's task is woken.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use redrive_emulator_host::{Clock, Journal, Ticket, TooFar};
 use tokio::sync::{Notify, watch};
 
@@ -67,7 +68,7 @@ impl SharedState {
     /// Registers a client; its task is woken by the `Notify`.
     pub(crate) fn connect(&self, peer: String) -> (ConnectionId, Arc<Notify>) {
         let wake = Arc::new(Notify::new());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let id = state.broker.connect(peer, self.clock.now());
         state.tasks.insert(id, Arc::clone(&wake));
         (id, wake)
@@ -75,7 +76,7 @@ impl SharedState {
 
     pub(crate) fn disconnect(&self, id: ConnectionId) {
         self.with(|broker, now| broker.disconnect(id, now));
-        self.lock().tasks.remove(&id);
+        self.state.lock().tasks.remove(&id);
     }
 
     pub(crate) fn handle(&self, id: ConnectionId, commands: &mut Vec<Command>) {
@@ -97,7 +98,7 @@ impl SharedState {
 
     /// Calls the broker, and wakes the connections that have output because of the call.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Broker, Timestamp) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let deadline = state.broker.next_deadline();
         let answer = act(&mut state.broker, self.clock.now());
         if let Some(journal) = &self.journal {
@@ -166,10 +167,5 @@ impl SharedState {
     /// Resolves when a fault begins to stop the bytes. Cancel safe.
     pub(crate) async fn frozen(&self) {
         let _ = self.frozen.subscribe().wait_for(|frozen| *frozen).await;
-    }
-
-    /// Ignores poisoning: after a panic inside the broker, the other connections go on.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
 //! Notifies a connection's task of events.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::errors::amqp_error;
@@ -77,7 +77,7 @@ impl Mailbox {
 
     /// Adds a notification.
     pub(crate) fn post(&self, write: impl FnOnce(&mut Mail)) {
-        write(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner));
+        write(&mut self.mail.lock());
         self.changed.notify_one();
     }
 
@@ -88,6 +88,6 @@ impl Mailbox {
 
     /// Returns the notifications since the last call.
     pub(crate) fn take(&self) -> Mail {
-        std::mem::take(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.mail.lock())
     }
 }

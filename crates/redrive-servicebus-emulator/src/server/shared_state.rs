@@ -1,10 +1,11 @@
 //! State that all connections share: the broker behind its lock, the clock, and the waiting clients.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redrive_emulator_host::{Clock, Journal, Ticket, TooFar};
 use tokio::sync::Notify;
 
@@ -86,17 +87,17 @@ impl SharedState {
 
     pub(crate) fn connect(&self) -> Arc<Mailbox> {
         let mailbox = Arc::new(Mailbox::new(self.next_id()));
-        self.lock().connections.insert(mailbox.id, Arc::clone(&mailbox));
+        self.state.lock().connections.insert(mailbox.id, Arc::clone(&mailbox));
         mailbox
     }
 
     pub(crate) fn disconnect(&self, connection: u64) {
-        self.lock().connections.remove(&connection);
+        self.state.lock().connections.remove(&connection);
     }
 
     /// Calls the broker, and wakes the links that may be served because of the call.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Broker, Timestamp) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let deadline = state.broker.next_deadline();
         let answer = act(&mut state.broker, self.clock.now());
         self.keep_changes(&mut state);
@@ -152,7 +153,7 @@ impl SharedState {
         act: impl FnOnce(&mut Broker, Timestamp) -> Option<T>,
     ) -> Option<T> {
         let writable = self.check_writable().is_ok();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let deadline = state.broker.next_deadline();
         let answer = if writable { act(&mut state.broker, self.clock.now()) } else { None };
         self.keep_changes(&mut state);
@@ -207,7 +208,7 @@ impl SharedState {
 
     /// Wakes all links that wait.
     pub(crate) fn wake_all(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let entities: Vec<_> = state.waiting.keys().copied().collect();
         for entity in entities {
             state.wake_waiting(entity);
@@ -216,7 +217,7 @@ impl SharedState {
 
     /// Removes a link that no longer waits.
     pub(crate) fn stop_waiting(&self, entity: EntityId, link: (u64, LinkKey)) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(waiting) = state.waiting.get_mut(&entity) {
             waiting.links.remove(&link);
             if waiting.links.is_empty() {
@@ -227,58 +228,53 @@ impl SharedState {
 
     /// Registers the link that holds a session, or is about to: it is notified when the session is lost.
     pub(crate) fn hold(&self, receiver: ReceiverId, link: (u64, LinkKey)) {
-        self.lock().receivers.insert(receiver, link);
+        self.state.lock().receivers.insert(receiver, link);
     }
 
     /// Removes the link.
     pub(crate) fn release(&self, receiver: ReceiverId) {
-        self.lock().receivers.remove(&receiver);
+        self.state.lock().receivers.remove(&receiver);
         self.with(|broker, now| broker.release_receiver(receiver, now));
     }
 
     /// Returns true if a link of this connection holds the session.
     pub(crate) fn holds_session(&self, connection: u64, entity: EntityId, session: &str) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let link =
             state.broker.session_holder(entity, session).and_then(|holder| state.receivers.get(&holder));
         link.is_some_and(|(holder, _)| *holder == connection)
     }
 
     pub(crate) fn sender_attached(&self, entity: EntityId) {
-        *self.lock().senders.entry(entity).or_default() += 1;
+        *self.state.lock().senders.entry(entity).or_default() += 1;
     }
 
     pub(crate) fn sender_detached(&self, entity: EntityId) {
-        if let Some(senders) = self.lock().senders.get_mut(&entity) {
+        if let Some(senders) = self.state.lock().senders.get_mut(&entity) {
             *senders = senders.saturating_sub(1);
         }
     }
 
     /// Returns how many links send to this entity.
     pub(crate) fn senders(&self, entity: EntityId) -> usize {
-        self.lock().senders.get(&entity).copied().unwrap_or_default()
+        self.state.lock().senders.get(&entity).copied().unwrap_or_default()
     }
 
     /// Returns how many links wait for something of this entity.
     pub(crate) fn waiting(&self, entity: EntityId) -> usize {
-        self.lock().waiting.get(&entity).map_or(0, |waiting| waiting.links.len())
+        self.state.lock().waiting.get(&entity).map_or(0, |waiting| waiting.links.len())
     }
 
     /// Notifies every connection.
     pub(crate) fn post_to_all(&self, write: impl Fn(&mut Mail)) {
-        for mailbox in self.lock().connections.values() {
+        for mailbox in self.state.lock().connections.values() {
             mailbox.post(&write);
         }
     }
 
     /// Returns the number of connected clients.
     pub(crate) fn connections(&self) -> usize {
-        self.lock().connections.len()
-    }
-
-    /// Ignores poisoning: after a panic inside the broker, the other connections go on.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().connections.len()
     }
 }
 

@@ -7,11 +7,12 @@ pub(crate) mod session;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{Signal, Signals, TransportError, plausible};
 use redrive_transport::LossSignal;
 use tokio::sync::Notify;
@@ -145,7 +146,7 @@ impl Locks {
     }
 
     fn reachable(&self) -> MutexGuard<'_, Reachable> {
-        self.reachable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reachable.lock()
     }
 
     /// Signals that deliveries in flight were lost and are redelivered. They have numbers of the broker, so the signal need not
@@ -318,7 +319,7 @@ impl Locks {
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<Uuid, RenewedLock>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 
@@ -348,7 +349,7 @@ mod tests {
         let receiving = locks.receiving(&entity);
         locks.signal_outage(lost(), || {
             assert!(
-                locks.reachable.try_lock().is_err(),
+                locks.reachable.try_lock().is_none(),
                 "no link begins between the question and the record"
             );
             true

@@ -1,8 +1,9 @@
 //! A held session: the state that its intake and the receipts of its messages share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::FailureHistory;
 use redrive_transport::LossSignal;
 use tokio::sync::Notify;
@@ -137,7 +138,7 @@ impl Session {
     }
 
     fn current(&self) -> MutexGuard<'_, CurrentDelivery> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 }
 

@@ -1,8 +1,8 @@
 //! A connection with AMQP 1.0: opening it, attaching links, and closing it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{self, Arc, PoisonError};
 
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::link::SenderAttachError;
@@ -41,7 +41,7 @@ pub(super) struct AmqpConnection {
     management: ByEntity<Arc<Requests>>,
     senders: ByEntity<Arc<Link>>,
     /// The entities of which it is known if they require sessions.
-    require_sessions: sync::Mutex<Remembered>,
+    require_sessions: parking_lot::Mutex<Remembered>,
     pub(super) controller: Mutex<Option<Arc<OwnController>>>,
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
@@ -50,17 +50,17 @@ pub(super) struct AmqpConnection {
 }
 
 /// What is attached to each entity, behind a lock of its own: an entity that does not answer holds up no settlement of another.
-struct ByEntity<T>(sync::Mutex<HashMap<String, Attached<T>>>);
+struct ByEntity<T>(parking_lot::Mutex<HashMap<String, Attached<T>>>);
 
 type Attached<T> = Arc<Mutex<Option<T>>>;
 
 impl<T> ByEntity<T> {
     fn new() -> Self {
-        Self(sync::Mutex::default())
+        Self(parking_lot::Mutex::default())
     }
 
     fn of(&self, entity: &str) -> Attached<T> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         match all.get(entity) {
             Some(attached) => Arc::clone(attached),
             None => Arc::clone(all.entry(entity.to_owned()).or_default()),
@@ -132,7 +132,7 @@ impl AmqpConnection {
             address,
             management: ByEntity::new(),
             senders: ByEntity::new(),
-            require_sessions: sync::Mutex::default(),
+            require_sessions: parking_lot::Mutex::default(),
             controller: Mutex::default(),
             links: AtomicU64::new(0),
             ended: watched,
@@ -230,8 +230,8 @@ impl AmqpConnection {
         self.senders.forget(target, failed).await;
     }
 
-    pub(super) fn require_sessions(&self) -> sync::MutexGuard<'_, Remembered> {
-        self.require_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn require_sessions(&self) -> parking_lot::MutexGuard<'_, Remembered> {
+        self.require_sessions.lock()
     }
 
     pub(super) async fn controller(&self) -> Result<Arc<OwnController>, WireError> {

@@ -2,8 +2,8 @@
 //! its requests shifts all later replies by one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use fe2o3_amqp::link::receiver::CreditMode;
 use fe2o3_amqp::transaction::Transaction;
@@ -12,6 +12,7 @@ use fe2o3_amqp_types::messaging::{
     AmqpValue, ApplicationProperties, Body, Message, MessageId, Properties, Source, Target,
 };
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
+use parking_lot::Mutex;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use serde_amqp::Value;
 use tokio::sync::oneshot;
@@ -211,8 +212,8 @@ impl PendingReplies {
         by_id.clear();
     }
 
-    fn by_id(&self) -> std::sync::MutexGuard<'_, HashMap<String, oneshot::Sender<Reply>>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_id(&self) -> parking_lot::MutexGuard<'_, HashMap<String, oneshot::Sender<Reply>>> {
+        self.by_id.lock()
     }
 }
 

@@ -9,8 +9,9 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{Delivery, TransportError};
 use tokio::sync::{Notify, watch};
 
@@ -253,7 +254,7 @@ impl<T> Shared<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -14,11 +14,12 @@ mod receiver;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -102,20 +103,20 @@ impl Inner {
             return None;
         };
         let sequence_number = read.incoming.sequence_number;
-        lock(&self.held).insert(read.lock, RestLock { sequence_number, lasts: read.lasts });
+        self.held.lock().insert(read.lock, RestLock { sequence_number, lasts: read.lasts });
         let tag = Tag::Rest(source.into(), read.lock);
         Some(Arrived { lock: read.lock, tag, message: Ok(Box::new(read.incoming.read_from(source))) })
     }
 
     async fn settle_one(&self, entity: &str, id: Uuid, verb: fn(i64, Uuid) -> Verb) -> Result<(), WireError> {
-        if lock(&self.done).remove(&id) {
+        if self.done.lock().remove(&id) {
             return Ok(());
         }
         let Some(held) = self.held(id) else { return Err(lost()) };
         let answer = self.ask(entity, verb(held.sequence_number, id)).await?;
         let settled = answer.of_lock();
         if !matches!(&settled, Err(error) if error.refusal != Refusal::LockLost) {
-            lock(&self.held).remove(&id);
+            self.held.lock().remove(&id);
         }
         settled
     }
@@ -125,7 +126,7 @@ impl Inner {
         let asked_at = SystemTime::now();
         let renewed = self.ask(entity, Verb::Renew(held.sequence_number, id)).await?.of_lock();
         if matches!(&renewed, Err(error) if error.refusal == Refusal::LockLost) {
-            lock(&self.held).remove(&id);
+            self.held.lock().remove(&id);
         }
         // The response has no expiry time. Each renewal lasts as long as the first lock.
         renewed.map(|()| asked_at + held.lasts)
@@ -173,7 +174,7 @@ impl Inner {
     }
 
     fn held(&self, id: Uuid) -> Option<RestLock> {
-        lock(&self.held).get(&id).copied()
+        self.held.lock().get(&id).copied()
     }
 
     fn has_ended(&self) -> bool {
@@ -209,7 +210,7 @@ impl Wire for Rest {
         let Some(error) = refused.min_by_key(|error| error.refusal != Refusal::LockLost).cloned() else {
             return Ok(());
         };
-        let mut done = lock(&self.inner.done);
+        let mut done = self.inner.done.lock();
         done.extend(settled.into_iter().filter(|(_, settled)| settled.is_ok()).map(|(id, _)| id));
         Err(error)
     }
@@ -311,8 +312,4 @@ fn lost() -> WireError {
 
 fn cannot(what: &str) -> WireError {
     WireError::new(Refusal::NotAllowed, format!("the REST API cannot {what}"))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

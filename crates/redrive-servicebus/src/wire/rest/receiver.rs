@@ -4,17 +4,18 @@
 //! No request is cancelled before the connection ends, because it may have locked a message. A message that arrives when the
 //! receiver has ended is kept for the next one, and given back when the connection closes.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use super::{Arrived, Handle, Inner, MIN_POLL_WAIT, WireError, WireReceiver, lock};
+use super::{Arrived, Handle, Inner, MIN_POLL_WAIT, WireError, WireReceiver};
 
 /// The time that a pause waits for a request beyond the wait of the request.
 const LATE_POLL_GRACE: Duration = Duration::from_secs(10);
@@ -54,7 +55,7 @@ impl RestReceiver {
         let state = Arc::new(PollerState::default());
         let (to, arrivals) = mpsc::unbounded_channel();
         for arrived in first {
-            lock(&state.demand).arrived += 1;
+            state.demand.lock().arrived += 1;
             let _ = to.send(Ok(arrived));
         }
         let (ends, over) = watch::channel(false);
@@ -68,13 +69,13 @@ impl RestReceiver {
     }
 
     fn end(&self) {
-        lock(&self.state.demand).ending = true;
+        self.state.demand.lock().ending = true;
         self.state.changed.notify_one();
     }
 
     fn taken(&self, arrived: &Result<Arrived, WireError>) {
         if arrived.is_ok() {
-            let mut demand = lock(&self.state.demand);
+            let mut demand = self.state.demand.lock();
             demand.arrived = demand.arrived.saturating_sub(1);
             demand.allowed = demand.allowed.saturating_sub(1);
         }
@@ -97,13 +98,13 @@ impl WireReceiver for RestReceiver {
     }
 
     async fn allow(&mut self, more: u32) -> Result<(), WireError> {
-        lock(&self.state.demand).allowed = more;
+        self.state.demand.lock().allowed = more;
         self.state.changed.notify_one();
         Ok(())
     }
 
     fn set_max_wait(&mut self, longest: Duration) {
-        lock(&self.state.demand).longest_wait = Some(longest.max(MIN_POLL_WAIT));
+        self.state.demand.lock().longest_wait = Some(longest.max(MIN_POLL_WAIT));
     }
 
     async fn drain(&mut self) -> Result<(), WireError> {
@@ -184,7 +185,7 @@ impl Poller {
                     }
                     Ok((_, Err(error))) => {
                         // The intake creates a new receiver, which gets the messages of the requests that still wait: they are before its own.
-                        lock(&self.state.demand).ending = true;
+                        self.state.demand.lock().ending = true;
                         let _ = self.to.send(Err(error));
                     }
                     Err(panicked) => warn!(entity = %self.source, error = %panicked, "a request panicked"),
@@ -202,18 +203,18 @@ impl Poller {
 
     /// Returns the number of requests to add, or `None` if no more are sent.
     fn missing(&self, under_way: usize) -> Option<usize> {
-        let demand = lock(&self.state.demand);
+        let demand = self.state.demand.lock();
         let wanted = usize::try_from(demand.allowed.saturating_sub(demand.arrived)).unwrap_or(usize::MAX);
         (!demand.ending).then(|| wanted.saturating_sub(under_way))
     }
 
     fn poll_wait(&self) -> Duration {
-        let longest = lock(&self.state.demand).longest_wait;
+        let longest = self.state.demand.lock().longest_wait;
         longest.map_or(self.inner.poll_wait, |longest| longest.min(self.inner.poll_wait))
     }
 
     fn deliver(&self, arrived: Arrived) {
-        lock(&self.state.demand).arrived += 1;
+        self.state.demand.lock().arrived += 1;
         if let Err(SendError(Ok(arrived))) = self.to.send(Ok(arrived)) {
             self.inner.keep_spare(&self.source, arrived);
         }

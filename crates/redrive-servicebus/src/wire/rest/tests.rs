@@ -1,11 +1,11 @@
 //! Tests of the REST API and its client library against scripted responses.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use async_trait::async_trait;
 use azure_core_rest::headers::Headers;
 use azure_core_rest::{BytesStream, HttpClient, Request, Response, StatusCode};
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -34,15 +34,15 @@ impl Script {
     }
 
     fn asked(&self) -> Vec<String> {
-        lock(&self.asked).clone()
+        self.asked.lock().clone()
     }
 }
 
 #[async_trait]
 impl HttpClient for Script {
     async fn execute_request(&self, request: &Request) -> azure_core_rest::Result<Response> {
-        lock(&self.asked).push(format!("{} {}", request.method(), request.url()));
-        let line = lock(&self.lines).pop_front().unwrap_or_else(|| self.last.clone());
+        self.asked.lock().push(format!("{} {}", request.method(), request.url()));
+        let line = self.lines.lock().pop_front().unwrap_or_else(|| self.last.clone());
         let mut headers = Headers::new();
         for (name, value) in line.headers {
             headers.insert(name, value);
@@ -181,7 +181,7 @@ async fn of_several_settled_at_once_those_that_were_are_not_taken_for_lost() {
     let locks = [receiver.next().await.expect("one").lock, receiver.next().await.expect("two").lock];
     drop(receiver);
     // The first of the two that is settled is lost.
-    lock(&script.lines).push_back(status(404));
+    script.lines.lock().push_back(status(404));
     let error = rest.settle("q", &locks, &SettleAs::complete()).await.expect_err("one is lost");
     assert_eq!(error.refusal, Refusal::LockLost);
     let mut settled = Vec::new();
@@ -206,7 +206,7 @@ async fn a_renewed_lock_lasts_as_long_as_at_first() {
     let until = rest.renew("q", &[arrived.lock]).await.expect("it is locked")[0];
     assert!(until >= before + Duration::from_secs(59), "a second less, for times are told in seconds");
     assert!(until <= SystemTime::now() + Duration::from_secs(60));
-    lock(&script.lines).push_back(status(410));
+    script.lines.lock().push_back(status(410));
     let error = rest.renew("q", &[arrived.lock]).await.expect_err("it is lost");
     assert_eq!(error.refusal, Refusal::LockLost);
 }
