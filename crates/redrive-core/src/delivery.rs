@@ -109,7 +109,7 @@ impl Delivery {
     }
 
     /// Returns the headers that do not change between deliveries of this message.
-    pub(crate) fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
         let counting = self.fields.origin.counting_headers();
         self.fields.message.headers().iter().filter(|(name, _)| !counting.contains(name))
     }
@@ -158,12 +158,14 @@ impl Delivery {
     }
 
     /// Sets what the consumer gives every delivery.
-    pub(crate) fn taken_by_consumer(self, delivery_limit: Option<u32>, publisher: Publisher) -> Self {
+    #[must_use]
+    pub fn taken_by_consumer(self, delivery_limit: Option<u32>, publisher: Publisher) -> Self {
         self.with(|fields| (fields.delivery_limit, fields.publisher) = (delivery_limit, Some(publisher)))
     }
 
     /// Raises the broker's delivery count to at least `times`, for a source that counts better than the broker.
-    pub(crate) fn with_broker_delivery_count_of_at_least(self, times: u32) -> Self {
+    #[must_use]
+    pub fn with_broker_delivery_count_of_at_least(self, times: u32) -> Self {
         let of_this_copy = times.saturating_sub(self.history().deliveries_before);
         self.with(|fields| {
             fields.broker_delivery_count = fields.broker_delivery_count.max(of_this_copy);
@@ -172,13 +174,15 @@ impl Delivery {
     }
 
     /// Records that this process handled the message this often, and lost it each time before it could be settled.
-    pub(crate) fn lost_here(self, times: u32) -> Self {
+    #[must_use]
+    pub fn lost_here(self, times: u32) -> Self {
         self.with_broker_delivery_count_of_at_least(times.saturating_add(1))
             .with(|fields| fields.lost_here = times)
     }
 
     /// Replaces the message by this copy, as if the copy had arrived instead.
-    pub(crate) fn replaced_by(self, copy: Message, now: SystemTime) -> Self {
+    #[must_use]
+    pub fn replaced_by(self, copy: Message, now: SystemTime) -> Self {
         self.with(|fields| {
             fields.history = FailureHistory::is_on(&copy).then(|| believed_history(&copy, now));
             fields.message = copy;
@@ -359,7 +363,8 @@ impl Delivery {
     }
 
     /// Returns when the broker put the message into its queue; `None` if the broker does not tell.
-    pub(crate) fn enqueued_at(&self) -> Option<SystemTime> {
+    #[must_use]
+    pub fn enqueued_at(&self) -> Option<SystemTime> {
         self.fields.enqueued_at
     }
 

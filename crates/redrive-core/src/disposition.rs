@@ -28,7 +28,6 @@ pub type Outcome = Result<Disposition, BoxError>;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a disposition does nothing until it is returned to the consumer"]
-#[non_exhaustive]
 pub enum Disposition {
     /// Done: remove the message.
     Ack,
@@ -54,7 +53,8 @@ impl Disposition {
     }
 
     /// Decides about an error that no layer decided about: nothing suggests that another attempt would succeed.
-    pub(crate) fn undecided(error: &BoxError) -> Self {
+    #[must_use]
+    pub fn undecided(error: &BoxError) -> Self {
         Self::DeadLetter(Failure::from_error(Reason::Undecided, &**error))
     }
 
@@ -71,7 +71,8 @@ impl Disposition {
     }
 
     /// Returns what becomes of the decision if it needs a copy and the message cannot be copied.
-    pub(crate) fn without_copy(self) -> Self {
+    #[must_use]
+    pub fn without_copy(self) -> Self {
         match self {
             Self::Retry(_, failure) | Self::Park(failure) => Self::DeadLetter(failure),
             Self::Snooze(_) => {

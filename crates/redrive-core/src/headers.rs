@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -207,6 +209,42 @@ pub enum Value {
 }
 
 impl Value {
+    /// Feeds the value, its type included, into a hasher. Two floats are the same if their bits are.
+    pub fn hash_into(&self, hasher: &mut impl Hasher) {
+        discriminant(self).hash(hasher);
+        match self {
+            Self::Null => {}
+            Self::Bool(value) => value.hash(hasher),
+            Self::I8(n) => n.hash(hasher),
+            Self::U8(n) => n.hash(hasher),
+            Self::I16(n) => n.hash(hasher),
+            Self::U16(n) => n.hash(hasher),
+            Self::I32(n) => n.hash(hasher),
+            Self::U32(n) => n.hash(hasher),
+            Self::I64(n) => n.hash(hasher),
+            Self::U64(n) => n.hash(hasher),
+            Self::F32(n) => n.to_bits().hash(hasher),
+            Self::F64(n) => n.to_bits().hash(hasher),
+            Self::Decimal { scale, value } => (scale, value).hash(hasher),
+            Self::Char(c) => c.hash(hasher),
+            Self::Timestamp(time) => time.hash(hasher),
+            Self::Uuid(bytes) => bytes.hash(hasher),
+            Self::String(text) => text.hash(hasher),
+            Self::RawString(bytes) | Self::Bytes(bytes) => bytes.hash(hasher),
+            Self::List(items) => {
+                items.len().hash(hasher);
+                items.iter().for_each(|item| item.hash_into(hasher));
+            }
+            Self::Table(table) => {
+                table.len().hash(hasher);
+                for (name, value) in table.iter() {
+                    name.hash(hasher);
+                    value.hash_into(hasher);
+                }
+            }
+        }
+    }
+
     /// Returns the text if this is a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {

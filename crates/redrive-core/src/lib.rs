@@ -1,5 +1,6 @@
-//! The core of redrive: messages, layers, retry policies, classifiers, the plan of a settlement, and the consumer that carries it
-//! out. It knows no broker. Services use the facade, `redrive`; authors of a [`Transport`] use this crate.
+//! The core of redrive: messages, stages, retry policies, classifiers, the plan of a settlement, and the traits of a transport. It
+//! decides and does nothing: it knows no broker, starts no task and reads no clock. The crate `redrive-consumer` carries out what
+//! is decided here. Services use the facade, `redrive`; authors of a [`Transport`] use this crate.
 //!
 //! The path of one message through the code:
 //! [architecture](https://github.com/redrive-rs/redrive/blob/main/docs/architecture.md).
@@ -7,15 +8,14 @@
 mod afresh;
 mod classify;
 mod codec;
-mod consumer;
 mod delivery;
 mod disposition;
 mod extensions;
+mod extract;
 mod facts;
 #[doc(hidden)]
 pub mod fail_point;
 mod failure;
-mod handler;
 pub mod header_names;
 mod headers;
 mod history;
@@ -25,20 +25,18 @@ mod message;
 mod needs;
 mod operate;
 #[cfg(feature = "config")]
-mod options;
+pub mod options;
 mod origin;
-mod panic;
+pub mod panic;
 mod publisher;
-mod readiness;
 mod redact;
 mod rejected;
 mod retry;
 mod retry_plan;
-mod service;
 mod settlement;
 pub mod stage;
 mod stages;
-mod text;
+pub mod text;
 mod times;
 mod trace;
 mod transport;
@@ -52,33 +50,16 @@ pub use classify::{
 #[cfg(feature = "json")]
 pub use codec::JsonCodec;
 pub use codec::{Codec, Decode, Encode};
-#[cfg(feature = "signal")]
-pub use consumer::shutdown_signal;
-pub use consumer::{
-    Consumer, ConsumerError, ConsumerHandle, Consumers, ConsumersError, ConsumersHandle, Event, Health,
-    LayerOfHandlers, Observer, Phase, Report, Runner, Suspects, Tracer,
-};
 pub use delivery::Delivery;
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
 pub use extensions::Extensions;
+pub use extract::{FromDelivery, OptionalFromDelivery};
 pub use facts::{Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter};
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
-#[cfg(feature = "json")]
-pub use handler::Json;
-pub use handler::{
-    Attempt, Batch, BatchHandler, BatchIter, BatchOutcome, Body, DuplicateRoute, Extension, FromDelivery,
-    FromRef, Handler, Header, InBatches, IntoBatchOutcome, IntoOutcome, OptionalFromDelivery, PerConsumer,
-    Router, RouterBuilder, State, TypedHeader, UnknownKey, WithStage,
-};
 pub use headers::{Headers, Timestamp, Value};
 pub use history::{Count, FailureHistory, PastFailure};
 pub use in_place::InPlace;
-pub use layers::{
-    Backoff, DeadLetterBackoff, Deadline, Expired, IntoDeadLetterBackoff, ParkingLot, Poison, RateLimit,
-    RateLimited,
-};
-#[cfg(feature = "tower")]
-pub use layers::{ServiceBuilderExt, WithPreset};
+pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, IntoDeadLetterBackoff, ParkingLot, Poison};
 pub use message::{Message, Properties};
 pub use needs::Needs;
 pub use operate::{
@@ -87,16 +68,16 @@ pub use operate::{
     Shelved, Shelves, WorkQueue, edited,
 };
 #[cfg(feature = "config")]
-pub use options::{ConnectionString, ConsumerOptions, OptionsError, ShelfQueues};
+pub use options::{OptionsError, ShelfQueues};
 pub use origin::Origin;
 pub use panic::Panicked;
 pub use publisher::{Outgoing, Publish, Publisher};
-pub use readiness::{NamedLayer, NamedService};
 pub use redact::redact;
 pub use rejected::Rejected;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
-pub use retry_plan::{Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Setting, Span, Step};
-pub use service::{StageFuture, StageLayer, StageService};
+pub use retry_plan::{
+    Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Setting, Simulation, Span, Step,
+};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
 pub use stages::Stages;

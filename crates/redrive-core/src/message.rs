@@ -265,7 +265,8 @@ impl Properties {
     }
 
     /// Returns every property that is a text but the id.
-    pub(crate) fn texts_beside_id(&self) -> [Option<&str>; 10] {
+    #[must_use]
+    pub fn texts_beside_id(&self) -> [Option<&str>; 10] {
         let [_id, others @ ..] = texts!(self);
         others.map(|(_, text)| text.as_deref())
     }

@@ -190,7 +190,8 @@ impl Needs {
     }
 
     /// Returns the sentence about a setting that has no effect on this broker. It harms nothing.
-    pub(crate) fn unused(&self, queue: &str, facts: &Facts) -> Option<String> {
+    #[must_use]
+    pub fn unused(&self, queue: &str, facts: &Facts) -> Option<String> {
         let wait = self.max_wait_time.filter(|_| !facts.polls)?;
         Some(format!(
             "the longest wait of one receive of queue `{queue}`, {} (`MaxWaitTime`), has no effect: {} pushes deliveries, and no \

@@ -38,7 +38,7 @@ impl Stages {
     }
 
     /// Combines alternatives: each message takes one of these named routes. Routes without stages are merged.
-    pub(crate) fn one_of(alternatives: impl IntoIterator<Item = (String, Self)>) -> Self {
+    pub fn one_of(alternatives: impl IntoIterator<Item = (String, Self)>) -> Self {
         let (mut plain, mut routes) = (Vec::new(), Vec::new());
         for (name, route) in alternatives
             .into_iter()

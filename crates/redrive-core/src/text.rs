@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt::Display;
 
 /// Cuts the text to at most `max` bytes, on a character boundary; `…` marks the cut.
-pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
+pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     const MARK: &str = "…";
     if text.len() <= max {
         return Cow::Borrowed(text);
@@ -22,7 +22,7 @@ pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
 
 /// Returns what an error says, and what each of its causes says unless that was said above. It is the `Debug` of errors that end a
 /// `main`: a person reads it.
-pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -52,7 +52,7 @@ pub fn plural(count: impl Display, word: &str) -> String {
 
 /// Hashes with FNV-1a, 64 bits: the result is the same on every machine and in every version, which the standard library does not
 /// promise. Not for hostile input where collisions matter.
-pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
+pub fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -12,11 +12,12 @@ use crate::options::Options;
 use crate::topology::{Names, Plan, Route};
 
 impl Options {
-    /// Creates a transport that exists only as these options, to [explain](redrive_core::Runner::explain) a consumer without a broker.
+    /// Creates a transport that exists only as these options, to [explain](redrive_consumer::Runner::explain) a consumer without a broker.
     /// Uses the defaults for what only the broker knows (its version, settings by policies).
     ///
     /// ```
-    /// use redrive_core::{Consumer, secs};
+    /// use redrive_consumer::Consumer;
+    /// use redrive_core::secs;
     /// use redrive_rabbitmq::RabbitMq;
     ///
     /// # async fn ship() {}
@@ -83,7 +84,8 @@ fn shelf_name(names: &Names, shelf: Shelf) -> &str {
 mod tests {
     use std::time::Duration;
 
-    use redrive_core::{Case, Consumer, DeadLetterBackoff, Exponential, RetryPlan, secs};
+    use redrive_consumer::Consumer;
+    use redrive_core::{Case, DeadLetterBackoff, Exponential, RetryPlan, secs};
 
     use super::*;
     use crate::{Delay, Native};

@@ -5,11 +5,12 @@ use redrive_core::{Finding, Needs, Outline, Rest, Settlement, Shelf, TransportEr
 use crate::options::Options;
 
 impl Options {
-    /// Returns a transport with these options that is not connected, to [explain](redrive_core::Runner::explain) a consumer
+    /// Returns a transport with these options that is not connected, to [explain](redrive_consumer::Runner::explain) a consumer
     /// without a namespace.
     ///
     /// ```
-    /// use redrive_core::{Consumer, secs};
+    /// use redrive_consumer::Consumer;
+    /// use redrive_core::secs;
     /// use redrive_servicebus::ServiceBus;
     ///
     /// # async fn ship() {}
@@ -74,7 +75,8 @@ fn rest(options: &Options, settlement: &Settlement) -> Rest {
 mod tests {
     use std::time::Duration;
 
-    use redrive_core::{Consumer, DeadLetterBackoff, Exponential, RetryPlan, secs};
+    use redrive_consumer::Consumer;
+    use redrive_core::{DeadLetterBackoff, Exponential, RetryPlan, secs};
 
     use super::*;
     use crate::Entity;

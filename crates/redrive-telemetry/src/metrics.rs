@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
 use parking_lot::RwLock;
-use redrive_core::{Event, Observer};
+use redrive_consumer::{Event, Observer};
 
 use crate::catalog::{Id, Kind, Metric, catalog};
 use crate::watch::{Instruments, Watch};
@@ -14,7 +14,7 @@ use crate::watch::{Instruments, Watch};
 /// Counts and measures what one consumer does, on the [`metrics`] facade: the service chooses the exporter.
 ///
 /// ```
-/// use redrive_core::Consumer;
+/// use redrive_consumer::Consumer;
 /// use redrive_telemetry::Metrics;
 /// # use redrive_core::{BoxError, Message, Publisher};
 ///

@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
-use redrive_core::{Disposition, Event, Reason};
+use redrive_consumer::Event;
+use redrive_core::{Disposition, Reason};
 
 use crate::catalog::Id;
 use crate::reasons::Reasons;

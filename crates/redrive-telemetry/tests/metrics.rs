@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::{Diary, run};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use redrive_core::{Consumer, DeadLetterBackoff, Message, secs};
+use redrive_consumer::Consumer;
+use redrive_core::{DeadLetterBackoff, Message, secs};
 use redrive_memory::Memory;
 use redrive_telemetry::{Metrics, catalog};
 

@@ -15,9 +15,8 @@ use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use redrive_core::{
-    BoxError, Consumer, Delivery, Message, Selection, Shelf, Shelves as _, Tracer as _, secs,
-};
+use redrive_consumer::{Consumer, Tracer as _};
+use redrive_core::{BoxError, Delivery, Message, Selection, Shelf, Shelves as _, secs};
 use redrive_memory::Memory;
 use redrive_telemetry::{OpenTelemetryMetrics, OpenTelemetryTracer};
 use tracing::Instrument;

@@ -2,7 +2,8 @@
 //! milliseconds.
 //!
 //! ```test_harness
-//! use redrive_core::{BoxError, Consumer, Message, Reason, secs};
+//! use redrive_consumer::Consumer;
+//! use redrive_core::{BoxError, Message, Reason, secs};
 //! use redrive_testkit::TestConsumer;
 //!
 //! async fn ship(order: String) -> Result<(), BoxError> {

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Disposition, Message, Runner, Shelf, Shelves, Value};
+use redrive_consumer::Runner;
+use redrive_core::{Disposition, Message, Shelf, Shelves, Value};
 use redrive_rabbitmq::{RabbitMq, RabbitMqShelves};
 use redrive_rabbitmq_emulator::{Emulator, MessageView};
 
@@ -39,7 +40,8 @@ impl TestConsumer<OnRabbitMqEmulator> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::sync::Arc;
     ///
-    /// use redrive_core::{BoxError, Consumer, Message, Reason, secs};
+    /// use redrive_consumer::Consumer;
+    /// use redrive_core::{BoxError, Message, Reason, secs};
     /// use redrive_rabbitmq::RabbitMq;
     /// use redrive_rabbitmq_emulator::Emulator;
     /// use redrive_testkit::TestConsumer;

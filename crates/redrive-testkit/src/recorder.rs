@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use redrive_core::{Delivery, Disposition, Event, Observer};
+use redrive_consumer::{Event, Observer};
+use redrive_core::{Delivery, Disposition};
 use tokio::sync::Notify;
 
 use crate::record::AttemptRecord;

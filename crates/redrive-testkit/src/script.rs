@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redrive_core::{BoxError, Delivery, Disposition, Handler, Needs, Outcome, Stages, into_box_error};
+use redrive_consumer::Handler;
+use redrive_core::{BoxError, Delivery, Disposition, Needs, Outcome, Stages, into_box_error};
 use tokio::time::sleep;
 
 /// What happens to the first deliveries of a message before the handler is called. Each message has its own position in the
 /// script; after the last step the handler is called.
 ///
 /// ```
-/// use redrive_core::{BoxError, Consumer, Message, secs};
+/// use redrive_consumer::Consumer;
+/// use redrive_core::{BoxError, Message, secs};
 /// use redrive_testkit::{Script, TestConsumer};
 ///
 /// async fn ship(order: String) -> Result<(), BoxError> {

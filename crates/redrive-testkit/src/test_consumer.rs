@@ -5,9 +5,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use redrive_core::{
-    ConsumerError, Message, Publisher, Report, Runner, Selection, Shelf, ShelfReport, Transport,
-};
+use redrive_consumer::{ConsumerError, Report, Runner};
+use redrive_core::{Message, Publisher, Selection, Shelf, ShelfReport, Transport};
 use redrive_memory::{Memory, MemoryBroker};
 use tokio::task::JoinHandle;
 
@@ -22,7 +21,8 @@ use crate::test_broker::TestBroker;
 /// It takes a function that creates the consumer. If a service's function is generic over the transport, it can be tested unchanged:
 ///
 /// ```
-/// use redrive_core::{BoxError, Consumer, Exponential, Message, Runner, Transport, secs};
+/// use redrive_consumer::{Consumer, Runner};
+/// use redrive_core::{BoxError, Exponential, Message, Transport, secs};
 /// use redrive_testkit::TestConsumer;
 ///
 /// // In the service: called with `RabbitMq`, for example.

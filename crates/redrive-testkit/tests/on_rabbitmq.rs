@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{BoxError, Consumer, Disposition, Message, Publisher, Reason, Runner, mins, secs};
+use redrive_consumer::{Consumer, Runner};
+use redrive_core::{BoxError, Disposition, Message, Publisher, Reason, mins, secs};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, SingleQueue};
 use redrive_rabbitmq_emulator::{Emulator, Version};
 use redrive_testkit::{End, OnRabbitMqEmulator, Script, TestConsumer};

@@ -68,30 +68,36 @@
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |
 
+#[cfg(feature = "json")]
+pub use redrive_consumer::Json;
 #[cfg(feature = "signal")]
-pub use redrive_core::shutdown_signal;
-pub use redrive_core::{
-    Attempt, Backoff, Batch, BatchHandler, BatchIter, BatchOutcome, Body, BoxError, ByMarker, ByPattern,
-    ByType, Bytes, Codec, Consumer, ConsumerError, ConsumerHandle, Consumers, ConsumersError,
-    ConsumersHandle, Count, DeadLetterBackoff, Deadline, Decode, Delivery, Disposition, DuplicateRoute,
-    Encode, EntryHandle, EntryOutcome, EntryResult, ErrorClass, ErrorClassifier, Event, Expired, Exponential,
-    Extension, Extensions, Failure, FailureHistory, Fibonacci, Fixed, FromDelivery, FromRef, Handler, Header,
-    Headers, Health, Holder, InBatches, IntoBatchOutcome, IntoDeadLetterBackoff, IntoOutcome, Jitter, Linear,
-    MAX_ERROR_BYTES, MarkError, Message, Needs, NoRetry, Observer, OptionalFromDelivery, Outcome, Owner,
-    Panicked, ParkingLot, ParseCursorError, ParseHandleError, PastFailure, PerConsumer, Permanent, Phase,
-    Poison, Properties, Publisher, RateLimit, RateLimited, Reason, Rejected, Report, RetryPlan, RetryPolicy,
-    Router, RouterBuilder, Runner, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves,
-    Stage, StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, TraceParent, Tracer,
-    Transport, TransportError, TransportErrorKind, TypedHeader, Unconnected, UnknownKey, Value, WithStage,
-    WorkQueue, chain, header_names, into_box_error, millis, mins, parse_rfc3339, plausible, plural, redact,
-    rfc3339, secs,
+pub use redrive_consumer::shutdown_signal;
+pub use redrive_consumer::{
+    Attempt, Batch, BatchHandler, BatchIter, BatchOutcome, Body, Consumer, ConsumerError, ConsumerHandle,
+    Consumers, ConsumersError, ConsumersHandle, DuplicateRoute, Event, Extension, FromRef, Handler, Header,
+    Health, InBatches, IntoBatchOutcome, IntoOutcome, Observer, PerConsumer, Phase, RateLimit, RateLimited,
+    Report, Router, RouterBuilder, Runner, StageFuture, StageLayer, StageService, State, Suspects, Tracer,
+    TypedHeader, UnknownKey, WithStage,
 };
 #[cfg(feature = "config")]
-pub use redrive_core::{ConnectionString, ConsumerOptions, OptionsError, ShelfQueues};
-#[cfg(feature = "json")]
-pub use redrive_core::{Json, JsonCodec};
+pub use redrive_consumer::{ConnectionString, ConsumerOptions};
 #[cfg(feature = "tower")]
-pub use redrive_core::{ServiceBuilderExt, WithPreset};
+pub use redrive_consumer::{ServiceBuilderExt, WithPreset};
+#[cfg(feature = "json")]
+pub use redrive_core::JsonCodec;
+pub use redrive_core::{
+    Backoff, BoxError, ByMarker, ByPattern, ByType, Bytes, Codec, Count, DeadLetterBackoff, Deadline, Decode,
+    Delivery, Disposition, Encode, EntryHandle, EntryOutcome, EntryResult, ErrorClass, ErrorClassifier,
+    Expired, Exponential, Extensions, Failure, FailureHistory, Fibonacci, Fixed, FromDelivery, Headers,
+    Holder, IntoDeadLetterBackoff, Jitter, Linear, MAX_ERROR_BYTES, MarkError, Message, Needs, NoRetry,
+    OptionalFromDelivery, Outcome, Owner, Panicked, ParkingLot, ParseCursorError, ParseHandleError,
+    PastFailure, Permanent, Poison, Properties, Publisher, Reason, Rejected, RetryPlan, RetryPolicy,
+    Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, Stage, Throttled, Timestamp,
+    TraceParent, Transport, TransportError, TransportErrorKind, Unconnected, Value, WorkQueue, chain,
+    header_names, into_box_error, millis, mins, parse_rfc3339, plausible, plural, redact, rfc3339, secs,
+};
+#[cfg(feature = "config")]
+pub use redrive_core::{OptionsError, ShelfQueues};
 #[cfg(feature = "macros")]
 pub use redrive_macros::debug_handler;
 
@@ -148,16 +154,19 @@ pub mod ops {
 /// What a service usually needs.
 pub mod prelude {
     #[cfg(feature = "json")]
-    pub use redrive_core::Json;
+    pub use redrive_consumer::Json;
     #[cfg(feature = "tower")]
-    pub use redrive_core::ServiceBuilderExt;
+    pub use redrive_consumer::ServiceBuilderExt;
     #[cfg(feature = "signal")]
-    pub use redrive_core::shutdown_signal;
+    pub use redrive_consumer::shutdown_signal;
+    pub use redrive_consumer::{
+        Attempt, Batch, BatchHandler, Consumer, Consumers, Event, Handler, Observer, RateLimit, Router,
+        State, UnknownKey,
+    };
     pub use redrive_core::{
-        Attempt, Batch, BatchHandler, BoxError, ByType, Bytes, Consumer, Consumers, DeadLetterBackoff,
-        Delivery, Disposition, ErrorClass, ErrorClassifier, Event, Exponential, Failure, Fixed, Handler,
-        Headers, Jitter, MarkError, Message, Observer, Permanent, Publisher, RateLimit, RetryPolicy, Router,
-        Selection, Shelf, Shelves, Stage, State, Throttled, Transport, UnknownKey, millis, mins, secs, stage,
+        BoxError, ByType, Bytes, DeadLetterBackoff, Delivery, Disposition, ErrorClass, ErrorClassifier,
+        Exponential, Failure, Fixed, Headers, Jitter, MarkError, Message, Permanent, Publisher, RetryPolicy,
+        Selection, Shelf, Shelves, Stage, Throttled, Transport, millis, mins, secs, stage,
     };
     #[cfg(feature = "macros")]
     pub use redrive_macros::debug_handler;

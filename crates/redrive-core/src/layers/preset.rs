@@ -161,27 +161,6 @@ impl IntoDeadLetterBackoff for DeadLetterBackoff {
     }
 }
 
-/// `with_dead_letter_backoff` on [`tower::ServiceBuilder`].
-///
-/// The consumer cannot inspect a `ServiceBuilder`: declare the waits with [`Consumer::needs`](crate::Consumer::needs), so that the
-/// transport can prepare them.
-#[cfg(feature = "tower")]
-pub trait ServiceBuilderExt<L>: Sized {
-    /// Adds the preset with this retry policy, or this preset.
-    fn with_dead_letter_backoff(self, preset: impl IntoDeadLetterBackoff) -> WithPreset<L>;
-}
-
-/// A [`tower::ServiceBuilder`] with the preset as its innermost layer so far.
-#[cfg(feature = "tower")]
-pub type WithPreset<L> = tower::ServiceBuilder<tower_layer::Stack<crate::StageLayer<DeadLetterBackoff>, L>>;
-
-#[cfg(feature = "tower")]
-impl<L> ServiceBuilderExt<L> for tower::ServiceBuilder<L> {
-    fn with_dead_letter_backoff(self, preset: impl IntoDeadLetterBackoff) -> WithPreset<L> {
-        self.layer(crate::StageLayer::new(preset.into_dead_letter_backoff()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,7 +20,9 @@ pub struct OptionsError {
 }
 
 impl OptionsError {
-    pub(super) fn at(path: impl Into<String>, reason: impl Into<String>) -> Self {
+    /// Creates the error of the value at this path.
+    #[must_use]
+    pub fn at(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { path: path.into(), reason: reason.into() }
     }
 }

@@ -7,7 +7,9 @@ use super::OptionsError;
 
 /// Declares a section: a struct of optional values with its `Deserialize`. The derive of `serde` accepts one spelling of each name;
 /// this accepts the spelling of every source.
-macro_rules! section {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __section {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $value:ty = $key:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
@@ -44,10 +46,10 @@ macro_rules! section {
         }
     };
 }
-pub(super) use section;
+pub use __section as section;
 
 /// Returns true if a name is the known one, ignoring case, `_` and `-`.
-pub(super) fn is_same(name: &str, known: &str) -> bool {
+pub fn is_same(name: &str, known: &str) -> bool {
     let letters = name.chars().filter(|letter| !matches!(letter, '_' | '-'));
     letters
         .map(|letter| letter.to_ascii_lowercase())
@@ -55,7 +57,7 @@ pub(super) fn is_same(name: &str, known: &str) -> bool {
 }
 
 /// Reads the value of a key.
-pub(super) fn put<'de, T, A>(slot: &mut Option<T>, key: &str, map: &mut A) -> Result<(), A::Error>
+pub fn put<'de, T, A>(slot: &mut Option<T>, key: &str, map: &mut A) -> Result<(), A::Error>
 where
     T: Deserialize<'de>,
     A: MapAccess<'de>,
@@ -71,7 +73,7 @@ where
 }
 
 /// Reads a section and checks it. Errors name the path of the wrong value.
-pub(super) fn read<'de, Section, Options, D>(deserializer: D) -> Result<Options, OptionsError>
+pub fn read<'de, Section, Options, D>(deserializer: D) -> Result<Options, OptionsError>
 where
     Section: Deserialize<'de>,
     Options: TryFrom<Section, Error = OptionsError>,

@@ -59,7 +59,8 @@ impl Exponential {
     }
 
     /// Returns the wait after this attempt, without jitter.
-    pub(crate) fn base_wait(&self, attempt: u32) -> Duration {
+    #[must_use]
+    pub fn base_wait(&self, attempt: u32) -> Duration {
         // Repeated multiplication with the same rounding never makes a later wait shorter than an earlier one, and has the same
         // result on every machine; `powf` promises neither. This many steps are enough for every factor that makes a difference.
         const MAX_STEPS: u32 = 4096;

@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Simulation;
-use crate::needs::Needs;
 
 /// A limit, and the amount requested. The [findings](super::RetryPlan::findings) tell whether it fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +34,10 @@ pub enum Amount {
     WithoutEnd,
 }
 
-/// The limits that a failing message meets. `longest_hold`: the longest time from a delivery to its settlement.
-pub(crate) fn limits(
-    needs: &Needs,
-    longest_hold: Option<Duration>,
-    simulation: &Simulation<'_>,
-) -> Vec<Limit> {
+/// The limits that a failing message meets.
+pub(super) fn limits(simulation: &Simulation<'_>) -> Vec<Limit> {
     let facts = &simulation.outline.facts;
+    let needs = simulation.needs;
     let limit = |name, asked, allowed| Limit { name, asked, allowed };
     let times = |times| if times == u32::MAX { Amount::WithoutEnd } else { Amount::Times(times) };
     let mut limits = vec![limit(
@@ -59,7 +55,11 @@ pub(crate) fn limits(
     let longest_wait = needs.waits.last().copied();
     limits.extend([
         limit("longest wait", longest_wait.map(Amount::Time), facts.delays.longest.map(Amount::Time)),
-        limit("time until settled", longest_hold.map(Amount::Time), facts.limits.hold.map(Amount::Time)),
+        limit(
+            "time until settled",
+            simulation.longest_hold.map(Amount::Time),
+            facts.limits.hold.map(Amount::Time),
+        ),
         limit(
             "redrive's headers",
             simulation.largest_headers().map(Amount::Bytes),

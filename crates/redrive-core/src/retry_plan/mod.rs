@@ -7,14 +7,11 @@ mod mermaid;
 mod simulation;
 mod text;
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
-pub(crate) use limits::limits;
+use limits::limits;
 pub use limits::{Amount, Limit};
-pub(crate) use simulation::Simulation;
+pub use simulation::Simulation;
 
 use crate::transport::{Finding, Severity};
 
@@ -141,7 +138,6 @@ pub struct Resting {
 
 /// A time between two bounds; jitter decides where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Span {
     /// The lower bound.
     pub least: Duration,
@@ -149,27 +145,33 @@ pub struct Span {
     pub most: Duration,
 }
 
-impl RetryPlan {
-    pub(crate) fn new(
-        simulation: &Simulation<'_>,
-        settings: Vec<Setting>,
-        limits: Vec<Limit>,
-        findings: Vec<Finding>,
-        asked: bool,
-    ) -> Self {
-        let mut plan = Self {
-            queue: simulation.queue.to_owned(),
-            system: simulation.outline.facts.system,
-            asked,
-            routes: simulation.routes(),
-            settings,
-            limits,
-            findings,
-        };
-        plan.findings.sort_by_key(|finding| finding.severity);
-        plan
+impl Setting {
+    /// Creates the setting of this name.
+    #[must_use]
+    pub fn new(name: &'static str, value: String) -> Self {
+        Self { name, value }
     }
+}
 
+impl Simulation<'_> {
+    /// Lets the message fail in every way, and returns the plan with these settings and findings. `asked` is true if the broker was
+    /// asked for the outline.
+    #[must_use]
+    pub fn plan(&self, settings: Vec<Setting>, mut findings: Vec<Finding>, asked: bool) -> RetryPlan {
+        findings.sort_by_key(|finding| finding.severity);
+        RetryPlan {
+            queue: self.queue.to_owned(),
+            system: self.outline.facts.system,
+            asked,
+            routes: self.routes(),
+            settings,
+            limits: limits(self),
+            findings,
+        }
+    }
+}
+
+impl RetryPlan {
     /// Returns false if the consumer would refuse to start, as far as the plan can tell.
     #[must_use]
     pub fn starts(&self) -> bool {

@@ -9,6 +9,7 @@ use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::header_names as names;
 use crate::message::Message;
+use crate::needs::Needs;
 use crate::panic::{self, Panicked};
 use crate::rejected::Rejected;
 use crate::retry::Chance;
@@ -23,12 +24,22 @@ const MOST_HOPS: u32 = 100;
 const MOST_COUNTED: u32 = 200;
 
 /// The parts of a consumer that decide about a failing message.
-pub(crate) struct Simulation<'a> {
-    pub(crate) queue: &'a str,
-    pub(crate) message: &'a Message,
-    pub(crate) stages: &'a Stages,
-    pub(crate) outline: &'a Outline,
-    pub(crate) header_budget: usize,
+#[derive(Debug)]
+pub struct Simulation<'a> {
+    /// The queue that is consumed.
+    pub queue: &'a str,
+    /// The message that fails.
+    pub message: &'a Message,
+    /// The stages around the handler.
+    pub stages: &'a Stages,
+    /// What the transport would do.
+    pub outline: &'a Outline,
+    /// What the consumer needs.
+    pub needs: &'a Needs,
+    /// The longest time from a delivery to its settlement, if it is known.
+    pub longest_hold: Option<Duration>,
+    /// How many bytes redrive's own headers may take on a copy.
+    pub header_budget: usize,
 }
 
 /// The course of one message, with jitter at one end.
@@ -73,7 +84,7 @@ impl Simulation<'_> {
     }
 
     /// Returns the maximum number of bytes of redrive's own headers on a copy; `None` if nothing is copied.
-    pub(crate) fn largest_headers(&self) -> Option<usize> {
+    pub(super) fn largest_headers(&self) -> Option<usize> {
         let mut largest = None;
         for route in self.stages.routes() {
             let longest = || Simulated::of_the_longest(ErrorClass::Transient).into();

@@ -100,7 +100,8 @@ impl Settlement {
     }
 
     /// Returns the same, for callers that still need the disposition afterwards.
-    pub(crate) fn planned(delivery: &Delivery, disposition: &Disposition, planning: &Planning<'_>) -> Self {
+    #[must_use]
+    pub fn planned(delivery: &Delivery, disposition: &Disposition, planning: &Planning<'_>) -> Self {
         let uncopied = || Self::without_history(delivery, planning.facts);
         match *disposition {
             Disposition::Ack | Disposition::Discard(_) => Self::Complete,
@@ -176,7 +177,8 @@ impl Settlement {
     /// dead-letter shelf itself; where it cannot, or not surely, a copy of the message as it arrived is stored there.
     ///
     /// The copy names its queue all the same: on a shelf that several queues share, it would be taken for another one's.
-    pub(crate) fn without_history(delivery: &Delivery, facts: &Facts) -> Self {
+    #[must_use]
+    pub fn without_history(delivery: &Delivery, facts: &Facts) -> Self {
         if facts.dead_letter.is_possible() {
             return Self::NativeDeadLetter;
         }
@@ -188,7 +190,8 @@ impl Settlement {
     }
 
     /// Returns true if the message leaves its queue by this without a word about its failure.
-    pub(crate) fn leaves_history_out(&self) -> bool {
+    #[must_use]
+    pub fn leaves_history_out(&self) -> bool {
         match self {
             Self::NativeDeadLetter => true,
             // Whatever has a history on a shelf has the time of that.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{BoxError, Consumer, Consumers, Health, Message, Phase, Runner, millis, secs};
+use redrive_consumer::{Consumer, Consumers, Health, Phase, Runner};
+use redrive_core::{BoxError, Message, millis, secs};
 use redrive_memory::Memory;
 use tokio::time::{Instant, sleep};
 

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{
-    BoxError, Consumer, Delivery, FromDelivery, Message, Publisher, State, TransportErrorKind,
-};
+use redrive_consumer::{Consumer, State};
+use redrive_core::{BoxError, Delivery, FromDelivery, Message, Publisher, TransportErrorKind};
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
 
 /// One invoice for each order, with an id that is the same however often the order is handled.

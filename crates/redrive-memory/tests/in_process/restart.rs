@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use redrive_core::{Consumer, Message};
+use redrive_consumer::Consumer;
+use redrive_core::Message;
 use redrive_memory::MemoryBroker;
 
 /// A ledger in a folder of its own, gone with the test.

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use redrive_consumer::{Consumer, Event, Runner};
 use redrive_core::{
-    BoxError, Case, Consumer, DeadLetterBackoff, Event, Exponential, Fixed, Jitter, MarkError as _, Message,
-    RetryPlan, Runner, Shelf, Shelves as _, secs,
+    BoxError, Case, DeadLetterBackoff, Exponential, Fixed, Jitter, MarkError as _, Message, RetryPlan, Shelf,
+    Shelves as _, secs,
 };
 use redrive_memory::{Memory, MemoryOptions};
 use tokio::time::{Duration, Instant};

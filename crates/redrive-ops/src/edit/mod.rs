@@ -31,7 +31,8 @@ use crate::export::PropertiesJson;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), redrive_core::BoxError> {
-/// # use redrive_core::{Consumer, Disposition, Failure, Delivery, Message, Shelf, Shelves};
+/// # use redrive_consumer::Consumer;
+/// # use redrive_core::{Disposition, Failure, Delivery, Message, Shelf, Shelves};
 /// # use redrive_memory::MemoryBroker;
 /// use redrive_ops::{Edit, EditText, SensitiveEdits, diff};
 ///

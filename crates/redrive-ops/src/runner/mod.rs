@@ -47,7 +47,8 @@ use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, 
 /// # async fn main() -> Result<(), redrive_core::BoxError> {
 /// use std::time::SystemTime;
 ///
-/// use redrive_core::{Consumer, Message, NoRetry, Shelf, Shelves, millis};
+/// use redrive_consumer::Consumer;
+/// use redrive_core::{Message, NoRetry, Shelf, Shelves, millis};
 /// use redrive_memory::MemoryBroker;
 /// use redrive_ops::{JournalFolder, JournalHeader, Operator, Plan, PlanAction, PlanOptions, RunOptions, Runner};
 ///

@@ -15,7 +15,8 @@ use super::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), redrive_core::BoxError> {
-/// use redrive_core::{Consumer, Message, NoRetry, Shelf, millis};
+/// use redrive_consumer::Consumer;
+/// use redrive_core::{Message, NoRetry, Shelf, millis};
 /// use redrive_memory::MemoryBroker;
 /// use redrive_ops::{SnapshotOptions, snapshot};
 ///

@@ -18,7 +18,8 @@ impl ShelfView {
     /// # async fn main() -> Result<(), redrive_core::BoxError> {
     /// use std::time::SystemTime;
     ///
-    /// use redrive_core::{Consumer, Message, NoRetry, Shelf, millis};
+    /// use redrive_consumer::Consumer;
+    /// use redrive_core::{Message, NoRetry, Shelf, millis};
     /// use redrive_memory::MemoryBroker;
     /// use redrive_ops::{Filter, ShelfView, SnapshotOptions, ViewOptions};
     ///

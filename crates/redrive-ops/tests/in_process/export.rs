@@ -2,8 +2,9 @@
 
 use std::time::SystemTime;
 
+use redrive_consumer::Consumer;
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Failure, FailureHistory, Message, Selection, Shelf, Shelves,
+    BoxError, Delivery, Disposition, Failure, FailureHistory, Message, Selection, Shelf, Shelves,
 };
 use redrive_memory::MemoryBroker;
 use redrive_ops::{ExportError, ExportLines, export};

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use redrive_consumer::Consumer;
 use redrive_core::{
-    BoxError, Consumer, EntryHandle, Holder, Message, NoRetry, Selection, Shelf, ShelfCursor, ShelfPage,
-    ShelfReport, Shelves, TransportError, TransportErrorKind, secs,
+    BoxError, EntryHandle, Holder, Message, NoRetry, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport,
+    Shelves, TransportError, TransportErrorKind, secs,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{ShelfExporter, ShelfMetrics, SnapshotOptions};

@@ -21,7 +21,7 @@ async fn shelf(entries: u64) -> Result<impl Shelves, BoxError> {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     };
-    redrive_core::Consumer::new(broker.transport("orders")).handler(handler).run_until(done).await?;
+    redrive_consumer::Consumer::new(broker.transport("orders")).handler(handler).run_until(done).await?;
     Ok(broker.shelves("orders"))
 }
 

@@ -12,7 +12,8 @@ fn at(seconds: u64) -> SystemTime {
 
 /// Creates a shelf with this many orders that failed, each with a body of 1 KiB.
 async fn shelf(entries: u64) -> Result<impl Shelves, BoxError> {
-    use redrive_core::{Consumer, Delivery, Disposition, Failure};
+    use redrive_consumer::Consumer;
+    use redrive_core::{Delivery, Disposition, Failure};
 
     let broker = MemoryBroker::new();
     for order in 0..entries {

@@ -18,7 +18,7 @@ use redrive_core::{
 /// async fn ship(deaths: DeathHistory, order: String) {
 ///     println!("{order}: rejected {} times before", deaths.count_in("orders"));
 /// }
-/// # fn is_handler<A>(_: impl redrive_core::Handler<A, ()>) {} is_handler(ship);
+/// # fn is_handler<A>(_: impl redrive_consumer::Handler<A, ()>) {} is_handler(ship);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]

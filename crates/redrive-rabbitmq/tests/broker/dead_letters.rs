@@ -10,10 +10,11 @@ use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions, Queue
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually, found};
 use redrive_core::{
-    Consumer, Count, Message, Owner, Selection, Settlement, Shelf, Shelves, Signals, Transport,
-    TransportErrorKind, header_names,
+    Count, Message, Owner, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
+    header_names,
 };
 use redrive_rabbitmq::{DeadLetterExchange, DeadLetters, DeathHistory, QueueType, RabbitMq, Topology};
 

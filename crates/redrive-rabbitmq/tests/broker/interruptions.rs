@@ -10,10 +10,10 @@ use crate::common::{
 use crate::fault_proxy::through_proxy;
 use futures::FutureExt as _;
 use redrive_brokers::Proxy;
+use redrive_consumer::{Consumer, Event, Suspects};
 use redrive_contract::{Started, eventually, found};
 use redrive_core::{
-    Consumer, Delivery, Event, Selection, Settlement, Shelf, Shelves as _, Signals, Suspects, Transport,
-    TransportErrorKind,
+    Delivery, Selection, Settlement, Shelf, Shelves as _, Signals, Transport, TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 

@@ -10,10 +10,10 @@ use crate::common::{
 };
 use lapin::BasicProperties;
 use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually};
 use redrive_core::{
-    Consumer, Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Signals, Transport,
-    TransportErrorKind,
+    Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
 };
 use redrive_rabbitmq::{Delay, Native, Options, QueueType, SingleQueue};
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually};
-use redrive_core::{
-    Consumer, Disposition, Failure, Message, Needs, Settlement, Transport as _, millis, mins, secs,
-};
+use redrive_core::{Disposition, Failure, Message, Needs, Settlement, Transport as _, millis, mins, secs};
 use redrive_rabbitmq::{Connections, RabbitMq};
 use redrive_rabbitmq_emulator::Emulator;
 use tokio::sync::Semaphore;
@@ -103,7 +102,7 @@ async fn a_shutdown_during_an_alarm_takes_no_longer_than_the_grace_period() {
         });
     let handle = runner.handle();
     let task = tokio::spawn(runner.run());
-    handle.wait_for_health(redrive_core::Health::is_ready).await;
+    handle.wait_for_health(redrive_consumer::Health::is_ready).await;
     for order in 0..ORDERS {
         publisher.publish(Message::new("an order").with_id(format!("{order}"))).await.expect("stored");
     }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use redrive_consumer::Consumer;
 use redrive_contract::eventually;
-use redrive_core::{Consumer, Delivery, Message, Shelf, Shelves as _, mins};
+use redrive_core::{Delivery, Message, Shelf, Shelves as _, mins};
 use redrive_rabbitmq::{QueueType, RabbitMq};
 use redrive_rabbitmq_emulator::{Emulator, Version};
 

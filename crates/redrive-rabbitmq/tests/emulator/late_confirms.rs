@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use redrive_consumer::{Consumer, Event};
 use redrive_contract::eventually;
-use redrive_core::{Consumer, Delivery, Event, Message, secs};
+use redrive_core::{Delivery, Message, secs};
 use redrive_rabbitmq::RabbitMq;
 use redrive_rabbitmq_emulator::Emulator;
 

@@ -2,10 +2,8 @@
 //! management API tells is in `management.rs`, on a node that has it; here a stand-in answers for it.
 
 use crate::common::{self, ARRIVAL, Scene, text};
-use redrive_core::{
-    Consumer, DeadLetterBackoff, Event, Needs, RetryPlan, Runner, Severity, Transport, TransportErrorKind,
-    secs,
-};
+use redrive_consumer::{Consumer, Event, Runner};
+use redrive_core::{DeadLetterBackoff, Needs, RetryPlan, Severity, Transport, TransportErrorKind, secs};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
 crate::tests!(

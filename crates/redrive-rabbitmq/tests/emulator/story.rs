@@ -6,10 +6,9 @@ use crate::common::{Scene, complete, message, needs, next, publish, retry, settl
 use lapin::BasicProperties;
 use lapin::options::{BasicAckOptions, BasicGetOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
+use redrive_consumer::Consumer;
 use redrive_contract::eventually;
-use redrive_core::{
-    BoxError, Consumer, DeadLetterBackoff, Delivery, Shelf, Shelves, Transport, header_names,
-};
+use redrive_core::{BoxError, DeadLetterBackoff, Delivery, Shelf, Shelves, Transport, header_names};
 use redrive_rabbitmq::Topology;
 
 crate::tests!(emulator: what_waits_carries_few_headers, a_story_of_a_later_version_is_set_aside_with_its_message);

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use redrive_consumer::{Consumer, Report};
 use redrive_contract::eventually;
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, OpenError, Report, Signals,
-    Transport, TransportError, TransportErrorKind,
+    BoxError, Delivery, Disposition, Failure, Message, Needs, OpenError, Signals, Transport, TransportError,
+    TransportErrorKind,
 };
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;

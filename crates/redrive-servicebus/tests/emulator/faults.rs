@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually};
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Receiver,
-    Settlement, Shelf, Shelves, Signal, Signals, Transport, TransportErrorKind,
+    BoxError, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Receiver, Settlement,
+    Shelf, Shelves, Signal, Signals, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};

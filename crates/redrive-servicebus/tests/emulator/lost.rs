@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redrive_core::{BoxError, Consumer, Delivery, Event, Message, Report, State};
+use redrive_consumer::{Consumer, Event, Report, State};
+use redrive_core::{BoxError, Delivery, Message};
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
 use tokio::sync::{Notify, mpsc};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redrive_consumer::{Consumer, ConsumerError, ConsumerHandle, Report};
 use redrive_contract::{Started, eventually};
 use redrive_core::{
-    BoxError, Consumer, ConsumerError, ConsumerHandle, Delivery, Disposition, Failure, Message, Needs,
-    Permanent, Report, Selection, Shelf, Shelves,
+    BoxError, Delivery, Disposition, Failure, Message, Needs, Permanent, Selection, Shelf, Shelves,
 };
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;

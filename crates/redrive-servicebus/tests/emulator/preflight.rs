@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{
-    BoxError, Consumer, DeadLetterBackoff, Event, Message, RetryPlan, Runner, Severity, secs,
-};
+use redrive_consumer::{Consumer, Event, Runner};
+use redrive_core::{BoxError, DeadLetterBackoff, Message, RetryPlan, Severity, secs};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::time::timeout;

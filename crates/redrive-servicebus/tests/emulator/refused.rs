@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_consumer::{Consumer, ConsumerHandle, Event};
 use redrive_contract::eventually;
-use redrive_core::{
-    BoxError, Consumer, ConsumerHandle, Delivery, Disposition, Event, Failure, Message, secs,
-};
+use redrive_core::{BoxError, Delivery, Disposition, Failure, Message, secs};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityStatus, Fault, Settings, Step, Topic};
 use tokio::sync::{Notify, mpsc};
@@ -20,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 struct Running {
     handle: ConsumerHandle,
     handled: mpsc::UnboundedReceiver<String>,
-    task: JoinHandle<Result<redrive_core::Report, redrive_core::ConsumerError>>,
+    task: JoinHandle<Result<redrive_consumer::Report, redrive_consumer::ConsumerError>>,
 }
 
 impl Running {
@@ -36,7 +35,7 @@ impl Running {
         });
         let handle = runner.handle();
         let task = tokio::spawn(runner.run());
-        handle.wait_for_health(redrive_core::Health::is_ready).await;
+        handle.wait_for_health(redrive_consumer::Health::is_ready).await;
         Self { handle, handled, task }
     }
 
@@ -46,7 +45,7 @@ impl Running {
 
     /// Waits until the consumer says that it takes no messages, and this.
     async fn says(&self, part: &str) {
-        let said = |health: &redrive_core::Health| {
+        let said = |health: &redrive_consumer::Health| {
             !health.is_ready() && health.error.as_ref().is_some_and(|error| error.contains(part))
         };
         let told = timeout(TIMEOUT, self.handle.wait_for_health(said)).await;
@@ -56,7 +55,7 @@ impl Running {
 
     /// Waits until the consumer is ready, and checks that it handles a message that is published now.
     async fn takes_up(&mut self, options: Options, address: &str, session: bool) -> Result<(), BoxError> {
-        let ready = self.handle.wait_for_health(redrive_core::Health::is_ready);
+        let ready = self.handle.wait_for_health(redrive_consumer::Health::is_ready);
         timeout(TIMEOUT, ready).await.expect("it takes up again");
         publish(options, address, "afterwards", session).await?;
         while self.next().await != "afterwards" {}
@@ -321,7 +320,7 @@ async fn a_retry_queue_that_is_refused_holds_up_no_other_and_ends_nothing() -> R
         let view = emulator.entity("back")?;
         eventually("it waits for retries", async || view.waiting() == 1).await;
         refuse(&emulator);
-        let names = |health: &redrive_core::Health| {
+        let names = |health: &redrive_consumer::Health| {
             let error = health.error.as_ref();
             error.is_some_and(|error| error.contains("receiving from `back`") && error.contains(said))
         };
@@ -427,7 +426,7 @@ async fn a_session_that_is_held_shows_that_the_queue_can_be_received_from() -> R
     let said = timeout(TIMEOUT, interrupted.recv()).await?.expect("it runs");
     assert!(said.contains("receiving from `orders`"), "{said}");
     emulator.clear_faults();
-    timeout(TIMEOUT, handle.wait_for_health(redrive_core::Health::is_ready)).await?;
+    timeout(TIMEOUT, handle.wait_for_health(redrive_consumer::Health::is_ready)).await?;
     handle.stop();
     task.await??;
     Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
-use redrive_core::{Event, Observer};
+use redrive_consumer::{Event, Observer};
 
 use crate::catalog::{Id, Kind, Metric, catalog};
 use crate::watch::{Instruments, Watch};
@@ -19,7 +19,7 @@ const PROCESS_DURATION_BUCKETS: [f64; 14] =
 /// `messaging.client.consumed.messages` and `messaging.process.duration`, whose `error.type` is the reason of a failure.
 ///
 /// ```
-/// use redrive_core::Consumer;
+/// use redrive_consumer::Consumer;
 /// use redrive_telemetry::OpenTelemetryMetrics;
 /// # use redrive_core::BoxError;
 ///

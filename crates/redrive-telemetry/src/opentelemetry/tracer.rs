@@ -2,7 +2,8 @@
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Context, KeyValue};
-use redrive_core::{Delivery, Message, TraceParent, Tracer, Value};
+use redrive_consumer::Tracer;
+use redrive_core::{Delivery, Message, TraceParent, Value};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -15,7 +16,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 /// written on its copy: if a broker retries [in place](redrive_core::InPlace), there is no copy, and no link to the previous attempt.
 ///
 /// ```
-/// use redrive_core::Consumer;
+/// use redrive_consumer::Consumer;
 /// use redrive_telemetry::OpenTelemetryTracer;
 /// # use redrive_core::BoxError;
 ///

@@ -4,9 +4,9 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use redrive_consumer::{Attempt, Consumer, Event, Observer};
 use redrive_core::{
-    Attempt, BoxError, Consumer, DeadLetterBackoff, Delivery, Disposition, Event, Failure, Message, Observer,
-    Permanent, Throttled, secs,
+    BoxError, DeadLetterBackoff, Delivery, Disposition, Failure, Message, Permanent, Throttled, secs,
 };
 use redrive_memory::Memory;
 use tokio::sync::watch;

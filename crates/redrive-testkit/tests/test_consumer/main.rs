@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use redrive_consumer::{Attempt, Batch, BatchHandler, Consumer, Handler, Router, Runner, State, UnknownKey};
 use redrive_core::{
-    Attempt, Batch, BatchHandler, BoxError, Consumer, DeadLetterBackoff, Delivery, Disposition, ErrorClass,
-    Failure, Handler, MarkError, Message, NoRetry, Publisher, Reason, Router, Runner, State, Transport,
-    UnknownKey, millis, mins, secs,
+    BoxError, DeadLetterBackoff, Delivery, Disposition, ErrorClass, Failure, MarkError, Message, NoRetry,
+    Publisher, Reason, Transport, millis, mins, secs,
 };
 use redrive_memory::{Memory, MemoryOptions};
 use redrive_testkit::{AssertMessage, End, Script, TestConsumer, TestRun};

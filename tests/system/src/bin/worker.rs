@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| "info,redrive_core=warn".into()),
+                .unwrap_or_else(|_| "info,redrive_core=warn,redrive_consumer=warn".into()),
         )
         .with_writer(std::io::stderr)
         .with_ansi(false)

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use redrive_consumer::Consumer;
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Failure, Message, NoRetry, Shelf, Shelves, TransportError,
+    BoxError, Delivery, Disposition, Failure, Message, NoRetry, Shelf, Shelves, TransportError,
     TransportErrorKind, WorkQueue, millis, secs,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};

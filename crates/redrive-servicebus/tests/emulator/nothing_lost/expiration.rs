@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use redrive_consumer::Consumer;
 use redrive_contract::eventually;
-use redrive_core::{BoxError, Consumer, Delivery, Disposition, Message, Timestamp};
+use redrive_core::{BoxError, Delivery, Disposition, Message, Timestamp};
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
 use tokio::time::timeout;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use redrive_consumer::{Consumer, Health};
 use redrive_contract::eventually;
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Health, Message, Received, Settlement, Shelf, Shelves as _,
-    TransportErrorKind,
+    BoxError, Delivery, Disposition, Message, Received, Settlement, Shelf, Shelves as _, TransportErrorKind,
 };
 use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redrive_consumer::Consumer;
 use redrive_contract::eventually;
-use redrive_core::{BoxError, Consumer, Delivery, Disposition, Settlement, Shelf, Shelves};
+use redrive_core::{BoxError, Delivery, Disposition, Settlement, Shelf, Shelves};
 
 use super::steps::{
     FAR, complete, complete_is, concurrent, emulator, failure, in_turns, next_is, nothing_comes, plan,
