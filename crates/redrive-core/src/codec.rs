@@ -7,7 +7,7 @@ use crate::disposition::BoxError;
 /// A format of bodies. A format implements [`Decode`], [`Encode`] or both.
 ///
 /// ```
-/// use redrive_core::{Body, BoxError, Bytes, Codec, Decode, Encode, Message};
+/// use redrive_core::{BoxError, Bytes, Codec, Decode, Encode, Message};
 ///
 /// /// Numbers, separated by commas.
 /// struct Csv;
@@ -28,19 +28,15 @@ use crate::disposition::BoxError;
 ///     }
 /// }
 ///
-/// async fn add_up(Body(numbers, ..): Body<Vec<u64>, Csv>) {
-///     println!("{}", numbers.iter().sum::<u64>());
-/// }
-/// # fn is_handler<A>(_: impl redrive_core::Handler<A, ()>) {} is_handler(add_up);
-///
 /// let message = Message::encoded::<Csv, _>(&[1, 2, 3][..])?;
 /// assert_eq!(&message.body()[..], b"1,2,3");
 /// assert_eq!(message.properties().content_type.as_deref(), Some("text/csv"));
+/// assert_eq!(Csv::decode(message.body())?, [1, 2, 3]);
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
 /// Decoding ignores the content type of the message, because publishers often leave it out. If one queue carries several formats,
-/// use a [`Router`](crate::Router) by content type.
+/// use a `Router` by content type.
 pub trait Codec: 'static {
     /// Content type of encoded messages, for example `application/json`.
     const CONTENT_TYPE: &'static str;

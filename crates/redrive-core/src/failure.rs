@@ -118,7 +118,7 @@ pub enum Reason {
     MalformedHeaders,
     /// An error that no layer decided about.
     Undecided,
-    /// No route of a [`Router`](crate::Router) takes the message.
+    /// No route of a `Router` takes the message.
     NoRoute,
     /// A reason of the application.
     Custom(String),

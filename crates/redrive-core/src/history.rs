@@ -53,7 +53,7 @@ pub struct FailureHistory {
     pub wait_left: Option<Duration>,
     /// When the wait that this copy was stored for ends.
     pub due_at: Option<SystemTime>,
-    /// The trace context of the attempt that stored this copy, where that attempt had a [`Tracer`](crate::Tracer).
+    /// The trace context of the attempt that stored this copy, where that attempt had a `Tracer`.
     pub trace_parent: Option<TraceParent>,
     /// The first failures and the last ones, oldest first.
     pub past: Vec<PastFailure>,

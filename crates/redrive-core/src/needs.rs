@@ -29,8 +29,8 @@ pub struct Needs {
     /// Maximum number of deliveries to hold, handled or waiting: no [limit](crate::Receiver::set_limit) is greater. 0: not set; a
     /// transport then chooses any number of at least 1.
     pub prefetch: u32,
-    /// Number of deliveries that the handler takes at the same time, to handle them in one [batch](crate::BatchHandler). The
-    /// consumer's [`concurrency`](crate::Consumer::concurrency) is at least this. 0: no batches.
+    /// Number of deliveries that the handler takes at the same time, to handle them in one batch. The
+    /// consumer's concurrency is at least this. 0: no batches.
     pub concurrency: usize,
     /// Maximum time from a delivery to its settlement; `None`: not known.
     pub longest_hold: Option<Duration>,
@@ -66,7 +66,7 @@ impl Needs {
     }
 
     /// Combines the needs of alternatives: each message goes to only one of them, as with the routes of a
-    /// [`Router`](crate::Router). The policies are those of the alternative that nests most.
+    /// `Router`. The policies are those of the alternative that nests most.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let most = if self.policies.len() < other.policies.len() { &other } else { &self };

@@ -8,7 +8,7 @@ use crate::disposition::{Disposition, Outcome};
 use crate::needs::Needs;
 
 /// One step of a decision, before and after the handler. It has no I/O, no clock and no randomness: everything that it needs is in
-/// the delivery. redrive's own layers are stages; [`StageLayer`](crate::StageLayer) makes a tower layer from any stage.
+/// the delivery. redrive's own layers are stages; `StageLayer` of `redrive-consumer` makes a tower layer from any stage.
 ///
 /// A tuple of stages is a stage: the first is the outermost. [`admit`] and [`resolve`] make a stage from a closure.
 ///
@@ -57,16 +57,15 @@ pub trait Stage: Send + Sync + 'static {
 ///
 /// ```
 /// use std::ops::ControlFlow;
-/// use redrive_core::{Consumer, Delivery, Disposition, secs, stage};
+/// use std::time::SystemTime;
+/// use redrive_core::{Delivery, Disposition, Message, Stage, stage};
 ///
-/// # async fn ship() {}
-/// # fn example<T: redrive_core::Transport>(transport: T) {
 /// let only_european = stage::admit(|delivery: &Delivery| match delivery.routing_key() {
 ///     "eu.orders" => ControlFlow::Continue(()),
 ///     _ => ControlFlow::Break(Disposition::Ack),
 /// });
-/// let consumer = Consumer::new(transport).with_dead_letter_backoff([secs(1)]).stage(only_european).handler(ship);
-/// # }
+/// let elsewhere = Delivery::new(Message::new("a lamp"), "orders", SystemTime::now());
+/// assert!(only_european.admit(&elsewhere).is_break());
 /// ```
 pub fn admit<F>(decide: F) -> Admit<F>
 where
@@ -78,17 +77,17 @@ where
 /// Makes a stage from a function that runs after the handler, as [`Stage::resolve`].
 ///
 /// ```
-/// use redrive_core::{Consumer, Delivery, Disposition, Outcome, secs, stage};
+/// use std::time::SystemTime;
+/// use redrive_core::{Delivery, Disposition, Failure, Message, Outcome, Reason, Stage, stage};
 ///
-/// # async fn ship() {}
-/// # fn example<T: redrive_core::Transport>(transport: T) {
 /// // Nobody looks at what failed without a tenant.
 /// let drop_strays = stage::resolve(|delivery: &Delivery, outcome: Outcome| match outcome {
 ///     Ok(Disposition::DeadLetter(_)) if delivery.message().headers().get("tenant").is_none() => Ok(Disposition::Ack),
 ///     other => other,
 /// });
-/// let consumer = Consumer::new(transport).stage(drop_strays).with_dead_letter_backoff([secs(1)]).handler(ship);
-/// # }
+/// let stray = Delivery::new(Message::new("a lamp"), "orders", SystemTime::now());
+/// let failed = Ok(Disposition::DeadLetter(Failure::new(Reason::NonRetryableError, "no tenant")));
+/// assert!(matches!(drop_strays.resolve(&stray, failed), Ok(Disposition::Ack)));
 /// ```
 pub fn resolve<F>(decide: F) -> Resolve<F>
 where

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::stage::Stage;
 
-/// The stages around a handler, outermost first; for a [`Router`](crate::Router), around each of its routes.
-/// [`Runner::explain`](crate::Runner::explain) lets a message fail in them.
+/// The stages around a handler, outermost first; for a `Router`, around each of its routes.
+/// `Runner::explain` lets a message fail in them.
 #[derive(Clone)]
 pub struct Stages {
     /// Never empty.

@@ -15,7 +15,7 @@ use crate::text::plural;
 /// Uses the broker's count ([`Delivery::broker_delivery_count`]), which grows even if the process dies at once, without the
 /// deliveries that this process lost with a connection ([`Delivery::interruptions`]): these are no evidence against the message.
 /// On a queue that does not count (a classic queue of RabbitMQ) it knows only what the consumer counts itself: what its
-/// [ledger](crate::Consumer::ledger) tells, and the messages that it handled and lost. The consumer says so at its start.
+/// ledger tells, and the messages that it handled and lost. The consumer says so at its start.
 ///
 /// A broker that removes messages by itself after this many deliveries ([`Delivery::delivery_limit`]) does so without a history.
 /// [`Poison::default`] stays one below that limit, so that the last delivery can still be rejected here. A number given to

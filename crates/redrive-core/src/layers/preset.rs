@@ -17,16 +17,12 @@ use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
 /// keeps coming back.
 ///
 /// ```
-/// use redrive_core::{Consumer, DeadLetterBackoff, ErrorClass, secs};
+/// use redrive_core::{DeadLetterBackoff, ErrorClass, secs};
 ///
-/// # fn example<T: redrive_core::Transport>(transport: T) {
-/// let consumer = Consumer::new(transport).with_dead_letter_backoff(
-///     DeadLetterBackoff::new([secs(1), secs(10)])
-///         .poison_after(5)
-///         .park_after_redrives(2)
-///         .panics(ErrorClass::Permanent),
-/// );
-/// # }
+/// let preset = DeadLetterBackoff::new([secs(1), secs(10)])
+///     .poison_after(5)
+///     .park_after_redrives(2)
+///     .panics(ErrorClass::Permanent);
 /// ```
 ///
 /// For options without a shortcut here, replace the field:

@@ -3,11 +3,11 @@
 /// A section of a configuration that is refused.
 ///
 /// ```
-/// use redrive_core::ConsumerOptions;
+/// use redrive_core::ShelfQueues;
 ///
-/// let section = serde_json::json!({ "MaxDeliveryCount": 0 });
-/// let error = ConsumerOptions::from_deserializer(section).unwrap_err();
-/// assert!(error.to_string().starts_with("MaxDeliveryCount: 0 attempts would handle no message"));
+/// let section = serde_json::json!({ "ParkingQueue": " " });
+/// let error = ShelfQueues::from_deserializer(section).unwrap_err();
+/// assert!(error.to_string().starts_with("ParkingQueue: a queue has a name"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}{}{reason}", if path.is_empty() { "" } else { ": " })]

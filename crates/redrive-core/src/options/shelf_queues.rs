@@ -7,7 +7,7 @@ use super::section::{self, section};
 
 /// The names of a consumer's shelf queues, read by `serde` from a section of a configuration with the keys `DeadLetterQueue` and
 /// `ParkingQueue`. Pass it to the options of a transport (`Options::shelves` of RabbitMQ and Service Bus):
-/// [`ConsumerOptions`](super::ConsumerOptions) is applied only after the transport is connected, which is too late.
+/// `ConsumerOptions` is applied only after the transport is connected, which is too late.
 ///
 /// ```
 /// use redrive_core::ShelfQueues;

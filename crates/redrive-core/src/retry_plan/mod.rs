@@ -16,8 +16,8 @@ pub use simulation::Simulation;
 use crate::transport::{Finding, Severity};
 
 /// What a consumer does with a message that fails: each attempt, each wait and where the message rests meanwhile, the ends, the
-/// limits of the broker, and what is wrong. Returned by [`Runner::explain`](crate::Runner::explain) and
-/// [`Runner::preflight`](crate::Runner::preflight).
+/// limits of the broker, and what is wrong. Returned by `Runner::explain` and
+/// `Runner::preflight`.
 ///
 /// The consumer's own code computes it: an example message fails in the consumer's stages and in the plan of its settlements, until
 /// it has ended. Times do not include the time that the handler takes.
@@ -34,7 +34,7 @@ pub struct RetryPlan {
     pub system: &'static str,
     /// True if the broker was asked; false if the plan contains only what is known without it.
     pub asked: bool,
-    /// What becomes of messages: one entry, or, if routes of a [`Router`](crate::Router) have stages of their own, one for each.
+    /// What becomes of messages: one entry, or, if routes of a `Router` have stages of their own, one for each.
     pub routes: Vec<RouteCourses>,
     /// The settings of the consumer that concern all messages.
     pub settings: Vec<Setting>,

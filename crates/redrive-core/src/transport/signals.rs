@@ -33,7 +33,7 @@ pub enum Signal {
     /// The transport can receive, from all of its queues, for the first time or again. It must follow every
     /// [`Disconnected`](Self::Disconnected) and every [`PartlyConnected`](Self::PartlyConnected) that is over, also if nothing is
     /// delivered then: until it is sent, the consumer is interrupted, however much it receives, and
-    /// [`give_up_after`](crate::Consumer::give_up_after) ends it. It may be sent more than once.
+    /// `Consumer::give_up_after` ends it. It may be sent more than once.
     Connected,
 }
 

@@ -14,7 +14,7 @@ use crate::settlement::Settlement;
 use crate::transport_error::{OpenError, SettleError, TransportError, TransportErrorKind};
 
 /// A transport that exists only as its options and is connected to nothing. A consumer of it can be
-/// [explained](crate::Runner::explain), and does not start. Made by the options of a transport (`unconnected`).
+/// explained, and does not start. Made by the options of a transport (`unconnected`).
 pub struct Unconnected {
     queue: Arc<str>,
     outline: Box<dyn Fn(&Needs) -> Outline + Send + Sync>,
