@@ -12,15 +12,17 @@ mod handler;
 mod options;
 mod rate_limit;
 mod readiness;
+mod redelivery;
 mod service;
 #[cfg(feature = "tower")]
 mod service_builder;
+mod signal_state;
 
 #[cfg(feature = "signal")]
 pub use consumer::shutdown_signal;
 pub use consumer::{
     Consumer, ConsumerError, ConsumerHandle, Consumers, ConsumersError, ConsumersHandle, Event, Health,
-    LayerOfHandlers, Observer, Phase, Report, Runner, Suspects, Tracer,
+    LayerOfHandlers, Observer, Phase, Report, Runner, Tracer,
 };
 #[cfg(feature = "json")]
 pub use handler::Json;
@@ -33,6 +35,7 @@ pub use handler::{
 pub use options::{ConnectionString, ConsumerOptions};
 pub use rate_limit::{RateLimit, RateLimited};
 pub use readiness::{NamedLayer, NamedService};
+pub use redelivery::Suspects;
 pub use service::{StageFuture, StageLayer, StageService};
 #[cfg(feature = "tower")]
 pub use service_builder::{ServiceBuilderExt, WithPreset};

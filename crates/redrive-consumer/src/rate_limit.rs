@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redrive_core::{Delivery, Disposition};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_layer::Layer;
@@ -78,7 +79,7 @@ impl RateLimit {
     }
 
     fn with<R>(&self, change: impl FnOnce(&mut Spacing) -> R) -> R {
-        change(&mut self.spacing.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.spacing.lock())
     }
 }
 

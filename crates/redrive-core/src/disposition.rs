@@ -53,7 +53,6 @@ impl Disposition {
     }
 
     /// Decides about an error that no layer decided about: nothing suggests that another attempt would succeed.
-    #[must_use]
     pub fn undecided(error: &BoxError) -> Self {
         Self::DeadLetter(Failure::from_error(Reason::Undecided, &**error))
     }
@@ -71,7 +70,6 @@ impl Disposition {
     }
 
     /// Returns what becomes of the decision if it needs a copy and the message cannot be copied.
-    #[must_use]
     pub fn without_copy(self) -> Self {
         match self {
             Self::Retry(_, failure) | Self::Park(failure) => Self::DeadLetter(failure),

@@ -6,26 +6,26 @@ use std::time::Duration;
 use redrive_core::{ReceiptOf, Received, Receiver, Transport};
 use tokio::time::timeout;
 
-use super::context::Context;
+use super::phases::Phases;
 
 /// Time limit for the broker to stop handing out, to take back what it had handed out, and to close.
 pub(super) const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Stops the intake, and gives back the deliveries that no handler has begun with. Returns how many of these the broker had
 /// handed out before.
-pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
+pub(crate) async fn give_back_unstarted<T: Transport>(phases: &Phases<T>) -> u32 {
     let mut redelivered = 0_u32;
     let parting = async {
-        if let Err(error) = context.receiver.set_limit(0).await {
+        if let Err(error) = phases.shared.receiver.set_limit(0).await {
             // Without a connection the broker hands out nothing.
             tracing::warn!(%error, "the intake could not be stopped in order");
         }
         // Take them out one at a time: a delivery taken out but not released before the timeout is charged by the broker.
         let mut unstarted = VecDeque::new();
-        while let Ok(1..) = context.receiver.receive(&mut unstarted, 1).await {
+        while let Ok(1..) = phases.shared.receiver.receive(&mut unstarted, 1).await {
             while let Some(received) = unstarted.pop_front() {
                 redelivered += u32::from(received.delivery.broker_delivery_count() > 1);
-                context.release(received).await;
+                phases.attempts.release(received).await;
             }
         }
     };
@@ -38,7 +38,7 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
 }
 
 /// Gives back one delivery that no handler has begun with.
-pub(super) async fn give_back_one<T: Transport>(context: &Context<T>, received: Received<ReceiptOf<T>>) {
+pub(super) async fn give_back_one<T: Transport>(phases: &Phases<T>, received: Received<ReceiptOf<T>>) {
     // A release that stores a copy may wait for a broker alarm to end. On timeout, the dropped receipt gives it back unchanged.
-    let _ = timeout(BROKER_TIMEOUT, context.release(received)).await;
+    let _ = timeout(BROKER_TIMEOUT, phases.attempts.release(received)).await;
 }

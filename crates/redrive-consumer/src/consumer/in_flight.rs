@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redrive_core::Delivery;
 
-use super::settled_cache::Ticket;
+use crate::redelivery::Ticket;
 
 /// Guard of a delivery that is handled alone; dropped when the delivery has come to an end. `None` for all other deliveries.
 pub(crate) type Alone = Option<Arc<()>>;

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -11,15 +10,14 @@ use redrive_core::{ReceiptOf, Received, Receiver, Transport, TransportError};
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::context::Context;
 use super::control::{Asked, Control};
 use super::give_back::{give_back_one, give_back_unstarted};
 use super::health::Change;
-use super::in_flight::Alone;
 use super::isolate::Isolation;
-use super::suspects::Step;
+use super::phases::{Job, Phases};
 use super::workers::Workers;
 use super::{ConsumerError, Event};
+use crate::redelivery::Step;
 use crate::service::ErasedService;
 
 /// Maximum number of available deliveries that the loop takes before it checks its other events.
@@ -30,28 +28,28 @@ const IDLE_AFTER: Duration = Duration::from_millis(20);
 
 /// Runs until somebody asks for the end, or until a fault that cannot be repaired.
 pub(super) async fn consume<T: Transport>(
-    context: &Arc<Context<T>>,
+    phases: &Phases<T>,
     control: &Control,
     workers: &mut Workers<Job<ReceiptOf<T>>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
-    let isolation = Isolation::begin(context);
+    let isolation = Isolation::begin(phases);
     let resumed_at = Instant::now();
     let mut intake =
         Intake { paused: false, resumed_at, shut: false, next: None, idle: false, taken: None, isolation };
-    let ended = take_in(context, &mut intake, control, workers, shutdown).await;
-    intake.give_back(context).await;
+    let ended = take_in(phases, &mut intake, control, workers, shutdown).await;
+    intake.give_back(phases).await;
     ended
 }
 
 async fn take_in<T: Transport>(
-    context: &Arc<Context<T>>,
+    phases: &Phases<T>,
     intake: &mut Intake<ReceiptOf<T>>,
     control: &Control,
     workers: &mut Workers<Job<ReceiptOf<T>>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
-    let broken = |error| ConsumerError::Transport { queue: context.queue().to_owned(), error };
+    let broken = |error| ConsumerError::Transport { queue: phases.shared.queue().to_owned(), error };
     let mut end = pin!(async {
         tokio::select! {
             () = shutdown => {}
@@ -61,14 +59,15 @@ async fn take_in<T: Transport>(
     let mut asked = control.subscribe();
     // The request may have come before the start.
     asked.mark_changed();
-    let (mut trouble, mut on_hold) = (context.trouble.subscribe(), context.on_hold.subscribe());
-    let mut over = pin!(context.reception.over(intake.resumed_at));
-    let concurrency = context.settings.concurrency;
+    let (mut trouble, mut on_hold) =
+        (phases.settling.trouble.subscribe(), phases.settling.on_hold.subscribe());
+    let mut over = pin!(phases.shared.reception.over(intake.resumed_at));
+    let concurrency = phases.shared.settings.concurrency;
     loop {
-        let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold.now());
+        let most = intake.isolation.most(concurrency, || workers.open(), || phases.settling.on_hold.now());
         let mut room = workers.room(most);
         if room == 0 {
-            intake.give_back_reservation(context);
+            intake.give_back_reservation(phases);
         }
         let doubted = OptionFuture::from(intake.isolation.doubts_until().map(sleep_until));
         tokio::select! {
@@ -79,39 +78,39 @@ async fn take_in<T: Transport>(
                 let followed = async {
                     match wanted {
                         Asked::Stop => {}
-                        Asked::Pause => intake.pause(context).await,
-                        Asked::Run => return intake.resume(context).await,
+                        Asked::Pause => intake.pause(phases).await,
+                        Asked::Run => return intake.resume(phases).await,
                     }
                     Ok(())
                 };
                 let Some(followed) = unless(end.as_mut(), followed).await else { return Ok(()) };
                 followed.map_err(broken)?;
-                over.set(context.reception.over(intake.resumed_at));
+                over.set(phases.shared.reception.over(intake.resumed_at));
             }
             error = &mut over, if !intake.paused => return Err(error),
             () = workers.changed(reap) => {}
-            Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
+            Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, phases),
             // A delivery on hold has no running handler: then a suspect that waits for the others may have room.
             Ok(()) = on_hold.changed(), if intake.isolation.waits() => {}
-            () = context.held.notified(), if intake.open() => {
-                let Some(held) = unless(end.as_mut(), intake.isolation.held(context)).await else { return Ok(()) };
+            () = phases.settling.held.notified(), if intake.open() => {
+                let Some(held) = unless(end.as_mut(), intake.isolation.held(phases)).await else { return Ok(()) };
                 held.map_err(broken)?;
             }
             Some(()) = doubted, if intake.open() => {
-                let Some(ended) = unless(end.as_mut(), intake.isolation.end(context)).await else { return Ok(()) };
+                let Some(ended) = unless(end.as_mut(), intake.isolation.end(phases)).await else { return Ok(()) };
                 ended.map_err(broken)?;
             }
-            taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
+            taken = intake.take(phases, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..MAX_BATCH).rev() {
                     // Somebody else closed the transport.
                     let Some((ready, received)) = taken? else { return Ok(()) };
                     let isolation = &mut intake.isolation;
-                    let (step, received) = if isolation.ordinary(context, &received.delivery) {
+                    let (step, received) = if isolation.ordinary(phases, &received.delivery) {
                         (Step::Handle, Some((received, None)))
                     } else {
                         workers.call();
-                        let sorting = isolation.sort(context, received);
+                        let sorting = isolation.sort(phases, received);
                         let Some(sorted) = unless(end.as_mut(), sorting).await else { return Ok(()) };
                         sorted
                     };
@@ -120,18 +119,18 @@ async fn take_in<T: Transport>(
                     }
                     if let Step::Widen { suspects } = step {
                         workers.call();
-                        let widening = isolation.widen(context, suspects);
+                        let widening = isolation.widen(phases, suspects);
                         let Some(widened) = unless(end.as_mut(), widening).await else { return Ok(()) };
                         widened.map_err(broken)?;
                     }
-                    let most = isolation.most(concurrency, || workers.open(), || context.on_hold.now());
+                    let most = isolation.most(concurrency, || workers.open(), || phases.settling.on_hold.now());
                     // There is at least as much room as before, less one; other jobs may have ended since.
                     room = if most == concurrency && room > 1 { room - 1 } else { workers.room(most) };
                     // Every delivery taken must go to a worker: the last round takes none.
                     if left == 0 || room == 0 || !intake.open() {
                         break;
                     }
-                    match intake.take(context, true).now_or_never() {
+                    match intake.take(phases, true).now_or_never() {
                         Some(next) => taken = next,
                         None => break,
                     }
@@ -150,9 +149,6 @@ async fn unless<T>(end: Pin<&mut impl Future<Output = ()>>, work: impl Future<Ou
         done = work => Some(done),
     }
 }
-
-/// A delivery, a stack that is ready for it, and the guard held while it is handled alone.
-pub(super) type Job<R> = (ErasedService, Received<R>, Alone);
 
 /// State of the intake, between the transport and the workers.
 struct Intake<R> {
@@ -181,15 +177,15 @@ impl<R: Send + 'static> Intake<R> {
     /// Cancel safe.
     async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
         room: bool,
     ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
-        let reserves = context.settings.reserves;
+        let reserves = phases.shared.settings.reserves;
         if !self.idle {
-            self.ready(context).await?;
+            self.ready(phases).await?;
         }
         if self.taken.is_none() {
-            let taking = self.isolation.take(context, room);
+            let taking = self.isolation.take(phases, room);
             let mut taking = pin!(taking);
             let taken = if reserves && !self.idle {
                 match timeout(IDLE_AFTER, taking.as_mut()).await {
@@ -203,12 +199,12 @@ impl<R: Send + 'static> Intake<R> {
             } else {
                 taking.await
             };
-            let broken = |error| ConsumerError::Transport { queue: context.queue().to_owned(), error };
+            let broken = |error| ConsumerError::Transport { queue: phases.shared.queue().to_owned(), error };
             let Some(taken) = taken.map_err(broken)? else { return Ok(None) };
             self.taken = Some(taken);
         }
         if self.idle {
-            self.ready(context).await?;
+            self.ready(phases).await?;
             self.idle = false;
         }
         Ok(self.next.take().zip(self.taken.take()))
@@ -217,80 +213,76 @@ impl<R: Send + 'static> Intake<R> {
     /// Waits until the stack is ready. Cancel safe.
     async fn ready<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
     ) -> Result<(), ConsumerError> {
-        let next = self.next.get_or_insert_with(|| context.stack());
-        let ready = context.ready(next).await;
-        ready.map_err(|error| ConsumerError::Layer { queue: context.queue().to_owned(), error })
+        let next = self.next.get_or_insert_with(|| phases.stacks.take());
+        let ready = phases.stacks.ready(next).await;
+        ready.map_err(|error| ConsumerError::Layer { queue: phases.shared.queue().to_owned(), error })
     }
 
     /// Gives back what the next stack has reserved: no delivery is taken for now.
-    fn give_back_reservation<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
-        if context.settings.reserves && self.next.take().is_some() {
-            context.end_wait_for_readiness();
+    fn give_back_reservation<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, phases: &Phases<T>) {
+        if phases.shared.settings.reserves && self.next.take().is_some() {
+            phases.stacks.end_wait();
         }
     }
 
     /// Gives back the deliveries that it holds.
-    async fn give_back<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
-        self.isolation.give_back_kept(context).await;
+    async fn give_back<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, phases: &Phases<T>) {
+        self.isolation.give_back_kept(phases).await;
         if let Some(taken) = self.taken.take() {
-            give_back_one(context, taken).await;
+            give_back_one(phases, taken).await;
         }
     }
 
-    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
+    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, phases: &Phases<T>) {
         if self.paused {
             return;
         }
         self.paused = true;
-        self.give_back_reservation(context);
-        self.give_back(context).await;
-        give_back_unstarted(context).await;
-        let queue = context.queue();
+        self.give_back_reservation(phases);
+        self.give_back(phases).await;
+        give_back_unstarted(phases).await;
+        let queue = phases.shared.queue();
         tracing::info!(queue, "paused, as asked");
-        context.note(&Change::Paused);
-        context.tell(&Event::Paused { queue });
+        phases.shared.note(&Change::Paused);
+        phases.shared.tell(&Event::Paused { queue });
     }
 
     async fn resume<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
     ) -> Result<(), TransportError> {
         if !self.paused {
             return Ok(());
         }
         if let Some(limit) = self.isolation.limit() {
-            context.reception.set_limit(&context.receiver, limit).await?;
+            phases.shared.reception.set_limit(&phases.shared.receiver, limit).await?;
         }
         self.paused = false;
         self.resumed_at = Instant::now();
-        let queue = context.queue();
+        let queue = phases.shared.queue();
         tracing::info!(queue, "resumed, as asked");
-        context.note(&Change::Resumed);
-        context.tell(&Event::Resumed { queue });
+        phases.shared.note(&Change::Resumed);
+        phases.shared.tell(&Event::Resumed { queue });
         Ok(())
     }
 
-    fn shut_while<T: Transport<Receiver: Receiver<Receipt = R>>>(
-        &mut self,
-        shut: bool,
-        context: &Context<T>,
-    ) {
+    fn shut_while<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, shut: bool, phases: &Phases<T>) {
         if shut == self.shut {
             return;
         }
         self.shut = shut;
-        let queue = context.queue();
+        let queue = phases.shared.queue();
         if shut {
-            self.give_back_reservation(context);
+            self.give_back_reservation(phases);
             tracing::error!(queue, "takes no more messages: copies cannot be stored");
-            context.note(&Change::Blocked);
-            context.tell(&Event::IntakePaused { queue });
+            phases.shared.note(&Change::Blocked);
+            phases.shared.tell(&Event::IntakePaused { queue });
         } else {
             tracing::info!(queue, "takes messages again: copies can be stored");
-            context.note(&Change::Unblocked);
-            context.tell(&Event::IntakeResumed { queue });
+            phases.shared.note(&Change::Unblocked);
+            phases.shared.tell(&Event::IntakeResumed { queue });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Narrows the broker to one delivery at a time, and widens again: carries out what [`suspects`](super::suspects) decides.
+//! Narrows the broker to one delivery at a time, and widens again: carries out what the [`Watch`] decides.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -8,13 +8,11 @@ use redrive_core::{Delivery, Received, Receiver, Transport, TransportError, Tran
 use tokio::time::{Instant, sleep_until};
 
 use super::Event;
-use super::context::Context;
 use super::give_back::{give_back_one, give_back_unstarted};
 use super::health::Change;
 use super::in_flight::Alone;
-use super::in_flight_log::InFlightLog;
-use super::settled_cache::COMES_AGAIN_WITHIN;
-use super::suspects::{Rule, Step, Suspicion, Watch};
+use super::phases::Phases;
+use crate::redelivery::{Step, Suspicion, Watch};
 
 /// How long after the start, or after the last suspect, a doubtful delivery is handled alone. Long enough for most killers to
 /// kill. A consumer that starts among messages given back in order is slowed down for no longer than this.
@@ -22,7 +20,6 @@ const DOUBTS_FOR: Duration = Duration::from_secs(10);
 
 /// Decides about each delivery for the loop. An ordinary delivery costs two comparisons.
 pub(crate) struct Isolation<R> {
-    rule: Rule,
     watch: Watch,
     /// True if isolation must also limit what the broker hands out: suspects are possible, and the prefetch is above one.
     limits_intake: bool,
@@ -48,13 +45,12 @@ pub(crate) struct Isolation<R> {
 
 impl<R: Send + 'static> Isolation<R> {
     /// Creates the state before the first delivery.
-    pub(crate) fn begin<T: Transport<Receiver: Receiver<Receipt = R>>>(context: &Context<T>) -> Self {
-        let rule = context.rule;
+    pub(crate) fn begin<T: Transport<Receiver: Receiver<Receipt = R>>>(phases: &Phases<T>) -> Self {
+        let rule = phases.redelivery.rule();
         Self {
-            rule,
             watch: Watch::new(!rule.is_off()),
-            limits_intake: !rule.is_off() && context.settings.needs.prefetch > 1,
-            limit: context.limit_at_first(),
+            limits_intake: !rule.is_off() && phases.shared.settings.needs.prefetch > 1,
+            limit: phases.limit_at_first(),
             batch: VecDeque::new(),
             kept: None,
             wait_until: None,
@@ -92,12 +88,10 @@ impl<R: Send + 'static> Isolation<R> {
     /// Returns true if the delivery needs no special handling: it is no suspect, and no isolation is in progress.
     pub(crate) fn ordinary<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &self,
-        context: &Context<T>,
+        phases: &Phases<T>,
         delivery: &Delivery,
     ) -> bool {
-        self.watch.together()
-            && self.rule.ordinary(delivery)
-            && !context.ledger.as_ref().is_some_and(InFlightLog::names_any)
+        self.watch.together() && phases.redelivery.ordinary(delivery)
     }
 
     /// Sorts a delivery that is not ordinary. Returns what to do, and the delivery unless it is kept for later, with the guard to
@@ -105,16 +99,19 @@ impl<R: Send + 'static> Isolation<R> {
     /// [`widen`](Self::widen).
     pub(crate) async fn sort<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
         mut received: Received<R>,
     ) -> (Step, Option<(Received<R>, Alone)>) {
-        let deaths = context.ledger.as_ref().map_or(0, |ledger| ledger.deaths(&received.delivery));
+        let deaths = phases.redelivery.deaths(&received.delivery);
         if deaths > 0 {
             received.delivery =
                 received.delivery.with_broker_delivery_count_of_at_least(deaths.saturating_add(1));
         }
         let delivery = &received.delivery;
-        let suspicion = self.suspicion(context, delivery, deaths);
+        let suspicion = match phases.redelivery.suspicion(delivery, deaths) {
+            Suspicion::Doubtful if Instant::now() >= self.doubts_until => Suspicion::None,
+            suspicion => suspicion,
+        };
         let suspect = suspicion == Suspicion::Suspect;
         let alone = self.watch.isolates();
         let step = self.watch.arrived(suspicion);
@@ -123,23 +120,23 @@ impl<R: Send + 'static> Isolation<R> {
             self.doubts_until = Instant::now() + DOUBTS_FOR;
         }
         if self.watch.isolates() && !alone {
-            announce(context, delivery);
+            announce(phases, delivery);
             self.announced = true;
         }
         if step == Step::Isolate {
-            self.isolate(context, received).await;
+            self.isolate(phases, received).await;
             return (step, None);
         }
         if suspect {
             tracing::warn!(
-                queue = context.queue(),
+                queue = phases.shared.queue(),
                 message_id = delivery.id(),
                 delivery_count = delivery.broker_delivery_count(),
                 "handled alone: it was handed out before and did not come to an end; should the process die now, this \
                  message is the reason"
             );
-            context.counters.suspect();
-            context.tell(&Event::Suspect { delivery });
+            phases.shared.counters.suspect();
+            phases.shared.tell(&Event::Suspect { delivery });
         }
         let alone = (!self.watch.together()).then(Arc::default);
         self.alone = alone.as_ref().map(Arc::downgrade).unwrap_or_default();
@@ -151,13 +148,13 @@ impl<R: Send + 'static> Isolation<R> {
     /// Cancel safe.
     pub(crate) async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
         room: bool,
     ) -> Result<Option<Received<R>>, TransportError> {
         if let Some(until) = self.wait_until.filter(|_| !room) {
             sleep_until(until).await;
             tracing::warn!(
-                queue = context.queue(),
+                queue = phases.shared.queue(),
                 "handlers still run: what was handed out before is handled one at a time beside them"
             );
         }
@@ -166,11 +163,11 @@ impl<R: Send + 'static> Isolation<R> {
             return Ok(Some(kept));
         }
         if self.stopped {
-            take_up_to(context, self.limit).await?;
+            take_up_to(phases, self.limit).await?;
             self.stopped = false;
         }
         // One per ready stack: each holds its own permits of the layers.
-        context.reception.receive(&context.receiver, self.limit, &mut self.batch).await?;
+        phases.shared.reception.receive(&phases.shared.receiver, self.limit, &mut self.batch).await?;
         Ok(self.batch.pop_front())
     }
 
@@ -189,53 +186,53 @@ impl<R: Send + 'static> Isolation<R> {
     /// the only place. If another delivery is already handled alone, the consumer waits for that one.
     pub(crate) async fn held<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
     ) -> Result<(), TransportError> {
-        if self.alone.strong_count() == 0 { self.end(context).await } else { Ok(()) }
+        if self.alone.strong_count() == 0 { self.end(phases).await } else { Ok(()) }
     }
 
     /// Stops waiting for the last delivery that was handled alone.
     pub(crate) async fn end<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
     ) -> Result<(), TransportError> {
         let suspects = self.watch.end();
         self.doubts = false;
-        self.widen(context, suspects).await
+        self.widen(phases, suspects).await
     }
 
     /// Allows the configured number of deliveries in flight from now on.
     pub(crate) async fn widen<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
         suspects: u64,
     ) -> Result<(), TransportError> {
         // Not by the number of suspects: one that was given back while it was kept is handled elsewhere.
         if std::mem::take(&mut self.announced) {
             tracing::info!(
-                queue = context.queue(),
+                queue = phases.shared.queue(),
                 suspects,
                 "what was handed out before has come to an end: messages are handled side by side again"
             );
-            context.note(&Change::IsolationEnded);
-            context.tell(&Event::IsolationEnded { suspects });
+            phases.shared.note(&Change::IsolationEnded);
+            phases.shared.tell(&Event::IsolationEnded { suspects });
         }
         if !self.limits_intake {
             return Ok(());
         }
-        self.limit = context.settings.needs.prefetch;
-        give_back_unstarted(context).await;
+        self.limit = phases.shared.settings.needs.prefetch;
+        give_back_unstarted(phases).await;
         self.stopped = false;
-        take_up_to(context, self.limit).await
+        take_up_to(phases, self.limit).await
     }
 
     /// Gives back the kept suspect, if there is one.
     pub(crate) async fn give_back_kept<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
     ) {
         if let Some(kept) = self.kept.take() {
-            give_back_one(context, kept).await;
+            give_back_one(phases, kept).await;
         }
     }
 
@@ -243,58 +240,39 @@ impl<R: Send + 'static> Isolation<R> {
     /// finish within the grace period: a handler that takes hours must not block everything.
     async fn isolate<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
-        context: &Context<T>,
+        phases: &Phases<T>,
         received: Received<R>,
     ) {
         if self.limits_intake {
             self.limit = 1;
-            let given_back = give_back_unstarted(context).await;
-            if context.signals.facts().counting.releases {
+            let given_back = give_back_unstarted(phases).await;
+            if phases.shared.signals.facts().counting.releases {
                 self.watch.gave_back_copies(given_back);
             }
             self.stopped = true;
         }
         // Caps an unlimited grace period at a year.
-        let wait = context.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
+        let wait = phases.shared.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
         self.wait_until = Some(Instant::now() + wait);
         self.kept = Some(received);
     }
-
-    fn suspicion<T: Transport<Receiver: Receiver<Receipt = R>>>(
-        &self,
-        context: &Context<T>,
-        delivery: &Delivery,
-        deaths: u32,
-    ) -> Suspicion {
-        // A known delivery is deduplicated: no handler runs.
-        if self.rule.is_off() || (delivery.redelivered() && context.knows(delivery)) {
-            return Suspicion::None;
-        }
-        let interrupted =
-            || context.signals.interrupted_at().is_some_and(|at| at.elapsed() < COMES_AGAIN_WITHIN);
-        let pardoned = delivery.redelivered() && interrupted();
-        match self.rule.suspicion(delivery, pardoned, deaths) {
-            Suspicion::Doubtful if Instant::now() >= self.doubts_until => Suspicion::None,
-            suspicion => suspicion,
-        }
-    }
 }
 
-fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
+fn announce<T: Transport>(phases: &Phases<T>, delivery: &Delivery) {
     tracing::warn!(
-        queue = context.queue(),
+        queue = phases.shared.queue(),
         message_id = delivery.id(),
         delivery_count = delivery.broker_delivery_count(),
         "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
          at a time, until one arrives that nobody had in flight"
     );
-    context.note(&Change::Isolated);
-    context.tell(&Event::IsolationBegan { delivery });
+    phases.shared.note(&Change::Isolated);
+    phases.shared.tell(&Event::IsolationBegan { delivery });
 }
 
 /// Sets the limit of the receiver. Ignores a transport that somebody else closed meanwhile: the next receive reports it.
-async fn take_up_to<T: Transport>(context: &Context<T>, limit: u32) -> Result<(), TransportError> {
-    match context.reception.set_limit(&context.receiver, limit).await {
+async fn take_up_to<T: Transport>(phases: &Phases<T>, limit: u32) -> Result<(), TransportError> {
+    match phases.shared.reception.set_limit(&phases.shared.receiver, limit).await {
         Err(error) if error.kind() == TransportErrorKind::Closed => Ok(()),
         other => other,
     }

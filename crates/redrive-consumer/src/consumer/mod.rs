@@ -1,22 +1,18 @@
 //! The consumer: built from a transport, layers and a handler, then run.
 
+mod attempt;
 mod backoff;
-mod context;
 mod control;
 mod explain;
-mod get_ready;
 mod give_back;
 mod group;
 mod guarded_count;
 mod health;
 mod in_flight;
-mod in_flight_log;
 mod intake;
 mod isolate;
-mod ledger_state;
-mod losses;
-mod memory;
 mod observe;
+mod phases;
 mod preflight;
 mod readiness;
 mod reception;
@@ -24,15 +20,13 @@ mod refusals;
 mod report;
 mod run;
 mod runner;
-mod settle;
-mod settled_cache;
+mod settling;
+mod shared;
 #[cfg(feature = "signal")]
 mod shutdown;
-mod signal_state;
-mod suspects;
+mod stacks;
 mod telemetry;
 mod tracer;
-mod work;
 mod workers;
 
 use std::fmt;
@@ -56,13 +50,13 @@ pub use report::{ConsumerError, Report};
 pub use runner::Runner;
 #[cfg(feature = "signal")]
 pub use shutdown::shutdown_signal;
-pub use suspects::Suspects;
 pub use tracer::Tracer;
 
 use self::observe::Observers;
 use crate::handler::{Handler, HandlerService};
 use crate::rate_limit::RateLimit;
 use crate::readiness::NamedLayer;
+use crate::redelivery::Suspects;
 use crate::service::{ErasedService, StageLayer};
 
 /// Takes messages from a transport, calls a handler for each, and settles every one.

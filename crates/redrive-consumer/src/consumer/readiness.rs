@@ -1,9 +1,9 @@
 //! Notices a stack that is not ready, if nothing will ever make it so. Waits for nothing: [`get_ready`](super::get_ready) does.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::readiness::WaitsFor;
@@ -40,7 +40,7 @@ impl Readiness {
     }
 
     fn wait(&self) -> MutexGuard<'_, Option<Wait>> {
-        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wait.lock()
     }
 
     /// Returns when to look next at a stack that is not ready.

@@ -4,10 +4,11 @@
 //! `receive`, and is asked again here. In both cases a consumer that has received goes on.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{Received, Receiver, TransportError, TransportErrorKind};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -15,8 +16,8 @@ use tracing::Span;
 
 use super::health::{Change, HealthState, note};
 use super::observe::Observers;
-use super::signal_state::Connection;
 use super::{ConsumerError, Event, backoff, telemetry};
+use crate::signal_state::Connection;
 
 /// Returns true if a refusal ends the consumer. Before the transport could receive for the first time, one that waiting does not
 /// cure is a mistake in the set-up. Later it may be over in a minute: an entity that is disabled, moved or created again. Only a
@@ -281,7 +282,7 @@ impl Reception {
     }
 
     fn span(&self) -> MutexGuard<'_, Option<Span>> {
-        self.span.lock().unwrap_or_else(PoisonError::into_inner)
+        self.span.lock()
     }
 }
 

@@ -13,19 +13,18 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::context::Context;
 use super::control::Control;
 use super::give_back::{BROKER_TIMEOUT, give_back_unstarted};
 use super::health::{Change, HealthState, note};
-use super::in_flight_log::InFlightLog;
-use super::intake::{Job, consume, reap};
+use super::intake::{consume, reap};
+use super::phases::{Job, Phases};
 use super::preflight::Preflight;
 use super::reception::Reception;
-use super::signal_state::SignalState;
-use super::suspects::Rule;
 use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings, telemetry};
+use crate::redelivery::{InFlightLog, Rule};
 use crate::service::ErasedService;
+use crate::signal_state::SignalState;
 
 /// Time that dropped handlers get to stop. A handler stops at its next await; one that blocks its thread may never stop.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,9 +74,9 @@ async fn run_to_end<T: Transport>(
             () = control.stop_asked() => {}
         }
     };
-    let context = tokio::select! {
+    let phases = tokio::select! {
         biased;
-        context = starting => context?,
+        phases = starting => phases?,
         () = asked_to_end => {
             tracing::info!(queue = transport.queue(), "asked to end before it has started");
             transport.close().await;
@@ -88,7 +87,7 @@ async fn run_to_end<T: Transport>(
     // The loop runs in a task of its own, on the workers' threads: the caller may await on another thread, and every batch of
     // deliveries would then wake a thread.
     let mut loops = JoinSet::new();
-    loops.spawn(run_started(context, control, stopped.map(drop)).in_current_span());
+    loops.spawn(run_started(phases, control, stopped.map(drop)).in_current_span());
     let mut ended = pin!(loops.join_next());
     let report = tokio::select! {
         biased;
@@ -107,53 +106,54 @@ async fn run_to_end<T: Transport>(
 }
 
 async fn run_started<T: Transport>(
-    context: Context<T>,
+    phases: Phases<T>,
     control: Control,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
-    let context = Arc::new(context);
-    let queue = context.queue();
-    tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
-    context.note(&Change::Started);
-    context.tell(&Event::Started { queue, system: context.system });
-    let mut end = EndTold(Some(&*context));
-    let working = Arc::clone(&context);
-    let mut workers =
-        Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<ReceiptOf<T>>| {
-            let context = Arc::clone(&working);
-            async move { context.work(ready, received, alone).await }
-        });
-    let ended = consume(&context, &control, &mut workers, shutdown).await;
+    let queue = phases.shared.queue();
+    tracing::info!(queue, concurrency = phases.shared.settings.concurrency, "the consumer takes messages");
+    phases.shared.note(&Change::Started);
+    phases.shared.tell(&Event::Started { queue, system: phases.shared.system });
+    let mut end = EndTold(Some(&phases));
+    let attempts = Arc::clone(&phases.attempts);
+    let mut workers = Workers::new(
+        phases.shared.settings.concurrency,
+        move |(ready, received, alone): Job<ReceiptOf<T>>| {
+            let attempts = Arc::clone(&attempts);
+            async move { attempts.work(ready, received, alone).await }
+        },
+    );
+    let ended = consume(&phases, &control, &mut workers, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends on request"),
         Err(error) => tracing::error!(%error, "the consumer ends"),
     }
-    context.note(&Change::Stopping);
-    finish(&context, workers).await;
-    let report = context.counters.report();
+    phases.shared.note(&Change::Stopping);
+    finish(&phases, workers).await;
+    let report = phases.shared.counters.report();
     tracing::info!(queue, ?report, "the consumer has ended");
     end.tell(ended.as_ref().err());
     ended.map(|()| report)
 }
 
 /// Guard that tells the end of the consumer once, even if its future is dropped or its loop panics: gauges would stay as they were.
-struct EndTold<'a, T: Transport>(Option<&'a Context<T>>);
+struct EndTold<'a, T: Transport>(Option<&'a Phases<T>>);
 
 impl<T: Transport> EndTold<'_, T> {
     fn tell(&mut self, error: Option<&ConsumerError>) {
-        if let Some(context) = self.0.take() {
-            context.signals.end();
-            context.reception.end();
-            context.tell(&Event::Stopped { queue: context.queue(), error });
+        if let Some(phases) = self.0.take() {
+            phases.shared.signals.end();
+            phases.shared.reception.end();
+            phases.shared.tell(&Event::Stopped { queue: phases.shared.queue(), error });
         }
     }
 }
 
 impl<T: Transport> Drop for EndTold<'_, T> {
     fn drop(&mut self) {
-        if let Some(context) = self.0 {
+        if let Some(phases) = self.0 {
             tracing::warn!(
-                queue = context.queue(),
+                queue = phases.shared.queue(),
                 "the consumer was dropped before its end: what is in flight is redelivered"
             );
             self.tell(None);
@@ -167,7 +167,7 @@ async fn start<T: Transport>(
     service: ErasedService,
     settings: Settings,
     health: watch::Sender<HealthState>,
-) -> Result<Context<T>, ConsumerError> {
+) -> Result<Phases<T>, ConsumerError> {
     let queue = transport.queue().to_owned();
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
     let ledger = settings.ledger.as_deref().map(InFlightLog::open).transpose().map_err(refused)?;
@@ -213,26 +213,26 @@ async fn start<T: Transport>(
             "according to the ledger, a process died with these messages: each is handled alone"
         );
     }
-    let context = Context::new(transport, (receiver, state), service, settings, rule, ledger, reception);
-    if let Err(error) = context.receiver.set_limit(context.limit_at_first()).await {
-        context.close().await;
+    let phases = Phases::new(transport, (receiver, state), service, settings, rule, ledger, reception);
+    if let Err(error) = phases.shared.receiver.set_limit(phases.limit_at_first()).await {
+        phases.shared.transport.close().await;
         return Err(ConsumerError::Start { queue, error });
     }
-    Ok(context)
+    Ok(phases)
 }
 
 /// Lets the workers finish within the grace period, then makes them give back, then closes the transport.
-async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<ReceiptOf<T>>>) {
+async fn finish<T: Transport>(phases: &Phases<T>, mut workers: Workers<Job<ReceiptOf<T>>>) {
     let finishing = async {
-        tokio::join!(give_back_unstarted(context), workers.all_done(reap));
+        tokio::join!(give_back_unstarted(phases), workers.all_done(reap));
     };
-    if timeout(context.settings.grace, finishing).await.is_err() {
+    if timeout(phases.shared.settings.grace, finishing).await.is_err() {
         tracing::warn!(
             unfinished = workers.open(),
             "the grace period is over: what still runs is given back"
         );
     }
-    context.over.send_replace(true);
+    phases.shared.over.send_replace(true);
     if timeout(BROKER_TIMEOUT, workers.all_done(reap)).await.is_err() {
         workers.abort_all();
         if timeout(ABORT_TIMEOUT, workers.all_done(reap)).await.is_err() {
@@ -242,7 +242,7 @@ async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<Rec
             );
         }
     }
-    if timeout(BROKER_TIMEOUT, context.close()).await.is_err() {
+    if timeout(BROKER_TIMEOUT, phases.shared.transport.close()).await.is_err() {
         tracing::warn!("the transport did not close in time");
     }
     // Idle workers hold the ledger too, and the next consumer may need it at once.

@@ -9,9 +9,10 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
@@ -299,7 +300,7 @@ impl<J> Scheduler<J> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<J>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -87,7 +87,7 @@ async fn quick_jobs_that_come_together_are_done_by_one_worker() {
     let mut workers = Workers::new(32, move |_: u32| {
         let noting = Arc::clone(&noting);
         async move {
-            noting.lock().unwrap().insert(tokio::task::id());
+            noting.lock().insert(tokio::task::id());
         }
     });
     let mut do_all = async || {
@@ -98,9 +98,9 @@ async fn quick_jobs_that_come_together_are_done_by_one_worker() {
     do_all().await;
     // All workers exist now, and wait.
     tokio::task::yield_now().await;
-    did.lock().unwrap().clear();
+    did.lock().clear();
     do_all().await;
-    assert_eq!(did.lock().unwrap().len(), 1);
+    assert_eq!(did.lock().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,7 +112,7 @@ async fn a_job_that_blocks_its_thread_holds_up_no_other() {
         let (done, blocked) = (done.clone(), Arc::clone(&blocked));
         async move {
             if job == 0 {
-                let _ = blocked.lock().unwrap().recv();
+                let _ = blocked.lock().recv();
             }
             done.send(job).unwrap();
         }

@@ -2,11 +2,12 @@
 
 use std::marker::PhantomData;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use redrive_core::{BoxError, Outcome, panic};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -57,7 +58,7 @@ impl<H: BatchHandler<Args, S>, Args, S> Gatherer<H, Args, S> {
         Args: 'static,
         S: 'static,
     {
-        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrivals = self.arrivals.lock();
         if let Err(mpsc::error::SendError(member)) = arrivals.send(member) {
             let (sender, receiver) = mpsc::unbounded_channel();
             tokio::spawn(gather::<H, Args, S>(self.handler.clone(), receiver, self.most, self.within));

@@ -1,7 +1,8 @@
 //! What the transport has signalled, apart from deliveries.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use redrive_core::{Delivery, Facts, Signal, Signals, TransportError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -71,7 +72,7 @@ impl SignalState {
             Signal::Connected => listener.connection_changed(Connection::Whole),
             Signal::FactsChanged(facts) => {
                 let facts = Arc::new(facts);
-                let mut known = listener.facts.write().unwrap_or_else(PoisonError::into_inner);
+                let mut known = listener.facts.write();
                 let before = known.replace(Arc::clone(&facts));
                 drop(known);
                 if before.is_some_and(|before| before != facts) {
@@ -85,12 +86,12 @@ impl SignalState {
     /// Drops what is called for the connection: the transport may still signal how it parts from the broker, and nothing is reported
     /// after the end of the consumer.
     pub(crate) fn end(&self) {
-        let connection = self.connection.write().unwrap_or_else(PoisonError::into_inner).take();
+        let connection = self.connection.write().take();
         drop(connection);
     }
 
     fn connection_changed(&self, connection: Connection) {
-        let changed = self.connection.read().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.connection.read();
         if let Some(changed) = &*changed {
             changed(connection);
         }
@@ -98,19 +99,19 @@ impl SignalState {
 
     /// Stores the facts returned by opening the transport, unless it has signalled a change since.
     pub(crate) fn opened(&self, facts: Facts) {
-        let mut known = self.facts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.facts.write();
         known.get_or_insert_with(|| Arc::new(facts));
     }
 
     /// Returns the current facts of the broker.
     pub(crate) fn facts(&self) -> Arc<Facts> {
-        let known = self.facts.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.facts.read();
         known.clone().expect("nobody asks before the transport was opened")
     }
 
     /// Returns the one fact that each delivery needs, without cloning the facts.
     pub(crate) fn delivery_limit(&self) -> Option<u32> {
-        let known = self.facts.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.facts.read();
         known.as_ref().and_then(|facts| facts.limits.deliveries)
     }
 
@@ -138,7 +139,7 @@ impl SignalState {
     }
 
     fn interruption(&self) -> MutexGuard<'_, Interruption> {
-        self.interruption.lock().unwrap_or_else(PoisonError::into_inner)
+        self.interruption.lock()
     }
 }
 
@@ -200,13 +201,12 @@ mod tests {
     fn each_change_after_the_opening_is_told_once() {
         let changes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&changes);
-        let (state, signals) =
-            SignalState::listen(true, move |facts| seen.lock().unwrap().push(facts.system), drop);
+        let (state, signals) = SignalState::listen(true, move |facts| seen.lock().push(facts.system), drop);
         state.opened(Facts::new("old"));
         for system in ["old", "new", "new", "newer"] {
             signals.send(Signal::FactsChanged(Facts::new(system)));
         }
-        assert_eq!(*changes.lock().unwrap(), ["new", "newer"]);
+        assert_eq!(*changes.lock(), ["new", "newer"]);
     }
 
     #[tokio::test]

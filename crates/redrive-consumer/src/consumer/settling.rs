@@ -3,20 +3,22 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::{
     Delivery, Message, ReceiptOf, Receiver, SettleError, Settlement, Transport, TransportErrorKind,
 };
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::context::Context;
-use super::guarded_count::Guard;
+use super::guarded_count::{Guard, GuardedCount};
 use super::in_flight::InFlight;
-use super::refusals::{Consequence, Refusals, is_unclear};
-use super::settled_cache::SettledCache;
+use super::refusals::{Consequence, Copies, Refusals, is_unclear};
+use super::shared::Shared;
 use super::{Event, backoff, telemetry};
+use crate::redelivery::{Known, Redelivery};
 
 /// Result of carrying out a settlement.
 #[derive(Debug)]
@@ -31,11 +33,36 @@ pub(crate) enum Ended<R> {
     Lost,
 }
 
-impl<T: Transport> Context<T> {
+/// Carries out the settlements of one consumer.
+pub(crate) struct Settling<T: Transport> {
+    shared: Arc<Shared<T>>,
+    redelivery: Arc<Redelivery>,
+    /// The copies that were stored, and those that are refused.
+    copies: Copies,
+    /// Number of deliveries in flight whose copies cannot be stored. While there is one, the intake is shut.
+    pub(super) trouble: GuardedCount,
+    /// Number of deliveries that stay in flight after their handlers are done.
+    pub(super) on_hold: GuardedCount,
+    /// Notified when a delivery that was handled alone stays in flight unsettled.
+    pub(super) held: Notify,
+}
+
+impl<T: Transport> Settling<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>, redelivery: Arc<Redelivery>) -> Self {
+        Self {
+            shared,
+            redelivery,
+            copies: Copies::new(),
+            trouble: GuardedCount::new(),
+            on_hold: GuardedCount::new(),
+            held: Notify::new(),
+        }
+    }
+
     /// Settles, and tries again while a copy cannot be stored. Meanwhile the delivery stays in flight and the intake stays shut:
     /// the handler does not run again for this delivery, and nothing is acknowledged. A rescheduled copy that finds no room does
     /// not shut the intake: handling further messages may be what makes room.
-    pub(crate) async fn settle(
+    pub(super) async fn settle(
         &self,
         delivery: &Delivery,
         in_flight: &mut InFlight,
@@ -66,9 +93,9 @@ impl<T: Transport> Context<T> {
         let (mut refusals, mut refused) = (Refusals::default(), None);
         for tries in 1_u32.. {
             let SettleError { error, receipt: held, copy_stored, .. } = failed;
-            self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
+            self.shared.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
             let Some(receipt) = held else {
-                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "not settled: the message is redelivered");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), "not settled: the message is redelivered");
                 // An acknowledged message, and one whose copy is stored, is done: only the broker does not know it yet.
                 if copy_stored || settlement == Settlement::Complete {
                     self.after(in_flight, &settlement);
@@ -96,11 +123,11 @@ impl<T: Transport> Context<T> {
                     // A wait of zero would have the handler run as fast as the broker refuses.
                     let left = asked.max(backoff::FIRST).saturating_sub(since.elapsed());
                     if left.is_zero() {
-                        tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "no room for the copy: the handler runs again without a stored copy");
+                        tracing::warn!(%error, message_id = delivery.id(), queue = self.shared.queue(), "no room for the copy: the handler runs again without a stored copy");
                         return Ended::Due { copy, receipt };
                     }
                     if is_new {
-                        tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
+                        tracing::warn!(%error, message_id = delivery.id(), queue = self.shared.queue(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
                     }
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
@@ -110,11 +137,11 @@ impl<T: Transport> Context<T> {
                     trouble = None;
                     on_hold.get_or_insert_with(|| self.hold(in_flight));
                     if is_new {
-                        tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "not copied: the message stays in flight, and takes one place of the concurrency; the others go on");
+                        tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), "not copied: the message stays in flight, and takes one place of the concurrency; the others go on");
                     }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
-                    tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and no more are taken");
+                    tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and no more are taken");
                 }
                 // The signal may arrive during the next try: subscribe before it.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
@@ -135,7 +162,7 @@ impl<T: Transport> Context<T> {
     }
 
     /// Gives a delivery back as planned. If the copy cannot be stored, gives the delivery back unchanged instead of holding it.
-    pub(crate) async fn release_by(
+    pub(super) async fn release_by(
         &self,
         delivery: &Delivery,
         in_flight: &mut InFlight,
@@ -151,14 +178,14 @@ impl<T: Transport> Context<T> {
                 }
                 Err(error) => error,
             };
-        self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
+        self.shared.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
         match held {
             Some(receipt) => {
-                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "the copy could not be given back: giving back the original, which counts as a delivery");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.shared.queue(), "the copy could not be given back: giving back the original, which counts as a delivery");
                 self.give_back(delivery, in_flight, receipt).await
             }
             None => {
-                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "not given back: the message is redelivered");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.shared.queue(), "not given back: the message is redelivered");
                 if copy_stored {
                     self.after(in_flight, &settlement);
                 }
@@ -188,8 +215,8 @@ impl<T: Transport> Context<T> {
         receipt: ReceiptOf<T>,
         settlement: &Settlement,
     ) -> Result<(), SettleError<ReceiptOf<T>>> {
-        let sending = self.receiver.settle(receipt, settlement.clone());
-        let span = telemetry::settle_span(delivery, settlement, self.system);
+        let sending = self.shared.receiver.settle(receipt, settlement.clone());
+        let span = telemetry::settle_span(delivery, settlement, self.shared.system);
         if span.is_disabled() {
             return sending.await;
         }
@@ -209,23 +236,23 @@ impl<T: Transport> Context<T> {
         settlement: &Settlement,
     ) -> Option<Settlement> {
         let hopeless = judged == Consequence::NeverCopied && settlement.stores_copy();
-        let without_history = || Settlement::without_history(delivery, &self.signals.facts());
+        let without_history = || Settlement::without_history(delivery, &self.shared.signals.facts());
         (hopeless && !settlement.leaves_history_out()).then(without_history)
     }
 
     pub(super) fn cannot_copy(&self, delivery: &Delivery, in_flight: &mut InFlight, why: &dyn Display) {
-        tracing::error!(%why, message_id = delivery.id(), queue = self.queue(), "the message cannot be copied: it goes to the dead-letter shelf without its history");
+        tracing::error!(%why, message_id = delivery.id(), queue = self.shared.queue(), "the message cannot be copied: it goes to the dead-letter shelf without its history");
         in_flight.uncopied = true;
     }
 
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(self.signals.recovered())
+        Box::pin(self.shared.signals.recovered())
     }
 
     /// Waits for `wait`, or until the transport signals recovery. Returns false if the grace period ends first.
     async fn wait_unless_over(&self, wait: Duration, recovered: impl Future<Output = ()>) -> bool {
         tokio::select! {
-            () = self.over() => false,
+            () = self.shared.over() => false,
             () = tokio::time::sleep(wait) => true,
             () = recovered => true,
         }
@@ -235,7 +262,7 @@ impl<T: Transport> Context<T> {
     /// once.
     fn before(&self, in_flight: &mut InFlight, settlement: &Settlement) {
         if matches!(settlement, Settlement::Release | Settlement::RetryInPlace { .. }) {
-            self.leave(in_flight, SettledCache::comes_again);
+            self.redelivery.leave(&mut in_flight.ticket, Known::ComesAgain);
         }
     }
 
@@ -247,12 +274,12 @@ impl<T: Transport> Context<T> {
             Settlement::Complete | Settlement::Shelve { .. } => true,
             // If a crash of the broker can lose the copy, the redelivered original is the only one left.
             Settlement::Reschedule { wait, .. } => {
-                wait.is_zero() || self.signals.facts().delays.survive_crashes
+                wait.is_zero() || self.shared.signals.facts().delays.survive_crashes
             }
             // The message stays with the broker: when it is redelivered, it is not done.
             Settlement::Release | Settlement::RetryInPlace { .. } | Settlement::NativeDeadLetter => false,
         };
-        self.leave(in_flight, if done { SettledCache::done } else { SettledCache::settled });
+        self.redelivery.leave(&mut in_flight.ticket, if done { Known::Done } else { Known::Settled });
     }
 
     /// Marks a delivery whose handler is done: other deliveries need not wait for its settlement, which may never succeed.

@@ -7,12 +7,11 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Delivery;
 
-use super::health::Change;
 use super::ledger_state::{Key, LedgerState};
 
 /// Number of bytes of lines after which the file is rewritten with only what still matters.
@@ -29,9 +28,16 @@ pub(crate) struct InFlightLog {
     names_any: AtomicBool,
     /// True while it cannot be written, or another consumer has it.
     failing: AtomicBool,
-    /// The value of `failing` that the health of the consumer has.
+    /// The value of `failing` that [`change`](Self::change) returned last.
     told: AtomicBool,
     written: Mutex<Written>,
+}
+
+/// A change of whether the ledger can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LedgerChange {
+    Failing,
+    Written,
 }
 
 #[derive(Debug)]
@@ -89,11 +95,11 @@ impl InFlightLog {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// Returns the change that the health of the consumer has not heard of. Cheap.
-    pub(crate) fn change(&self) -> Option<Change> {
+    /// Returns whether it can be written, if that has changed since the last call. Cheap.
+    pub(crate) fn change(&self) -> Option<LedgerChange> {
         let failing = self.is_failing();
         let is_new = self.told.swap(failing, Ordering::Relaxed) != failing;
-        is_new.then_some(if failing { Change::LedgerFailing } else { Change::LedgerWritten })
+        is_new.then_some(if failing { LedgerChange::Failing } else { LedgerChange::Written })
     }
 
     /// Returns the number of messages that processes died with.
@@ -195,7 +201,7 @@ impl InFlightLog {
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock()
     }
 }
 
