@@ -1,7 +1,7 @@
 //! The publishers of a transport: messages of the service, for the work queue or for any other target.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::future::join_all;
@@ -40,6 +40,10 @@ impl Publish for RoutePublisher {
     async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<(), TransportError>> {
         // Published at the same time, so that the pool puts them into one batch.
         join_all(messages.into_iter().map(|message| publish(&self.shared, &self.route, message))).await
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
     }
 }
 

@@ -1,7 +1,7 @@
 //! RabbitMQ as a transport.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{
     Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
@@ -329,6 +329,10 @@ impl Transport for RabbitMq {
             }
         }
         info!(queue = %self.shared.queue(), "closed");
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use common::{Scene, TRIES};
 use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
@@ -342,6 +342,10 @@ impl Transport for Proxied {
 
     async fn close(&self) {
         self.transport.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.transport.now()
     }
 }
 

@@ -68,4 +68,8 @@ impl Publish for EntityPublisher {
         };
         stream::iter(messages).map(send).buffered(MAX_CONCURRENT_SENDS).collect().await
     }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
 }

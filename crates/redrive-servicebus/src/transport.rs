@@ -1,11 +1,11 @@
 //! The transport of one queue or subscription.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+#[cfg(feature = "entra")]
 use azure_core::credentials::TokenCredential;
 use futures::future::join_all;
-#[cfg(feature = "entra")]
 use parking_lot::Mutex;
 use redrive_core::{
     Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
@@ -292,6 +292,10 @@ impl Transport for ServiceBus {
             wire.close().await;
         }
         info!(entity = %self.shared.entity(), "closed");
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 
@@ -57,6 +58,10 @@ impl Transport for Unconnected {
     async fn preflight(&self, _needs: &Needs) -> Result<Outline, TransportError> {
         Err(unconnected(&self.queue))
     }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
 }
 
 fn unconnected(queue: &str) -> TransportError {
@@ -108,5 +113,9 @@ impl Publish for NoPublisher {
 
     async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<(), TransportError>> {
         messages.iter().map(|_| Err(unconnected(&self.queue))).collect()
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
     }
 }

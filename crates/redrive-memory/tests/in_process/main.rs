@@ -1,7 +1,6 @@
 //! The broker, and consumers on it: what the contract suite does not ask.
 
 mod broker;
-mod consumers;
 mod publishing;
 mod restart;
 mod retry_plan;
