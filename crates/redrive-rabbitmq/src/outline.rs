@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::topology::{Names, Plan, Route};
 
 impl Options {
-    /// Creates a transport that exists only as these options, to [explain](redrive_consumer::Runner::explain) a consumer without a broker.
+    /// Creates a transport that exists only as these options, to explain (`Runner::explain`) a consumer without a broker.
     /// Uses the defaults for what only the broker knows (its version, settings by policies).
     ///
     /// ```

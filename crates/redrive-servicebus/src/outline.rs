@@ -5,7 +5,7 @@ use redrive_core::{Finding, Needs, Outline, Rest, Settlement, Shelf, TransportEr
 use crate::options::Options;
 
 impl Options {
-    /// Returns a transport with these options that is not connected, to [explain](redrive_consumer::Runner::explain) a consumer
+    /// Returns a transport with these options that is not connected, to explain (`Runner::explain`) a consumer
     /// without a namespace.
     ///
     /// ```
