@@ -43,17 +43,27 @@ impl ContentHeader {
         let body_size = from.u64()?;
         Ok((body_size, payload.slice(PREFIX..)))
     }
+
+    /// Appends the payload of a header frame.
+    pub fn write(&self, out: &mut BytesMut) {
+        write_prefix(self.body_size, out);
+        self.properties.write(out);
+    }
 }
 
 /// Appends a header frame with encoded properties.
 pub fn write_header_frame(channel: u16, body_size: u64, properties: &[u8], out: &mut BytesMut) {
     out.reserve(PREFIX + properties.len() + FRAME_OVERHEAD);
     with_frame(FrameKind::Header, channel, out, |out| {
-        out.put_u16(ContentHeader::BASIC);
-        out.put_u16(0);
-        out.put_u64(body_size);
+        write_prefix(body_size, out);
         out.put_slice(properties);
     });
+}
+
+fn write_prefix(body_size: u64, out: &mut BytesMut) {
+    out.put_u16(ContentHeader::BASIC);
+    out.put_u16(0);
+    out.put_u64(body_size);
 }
 
 /// Appends the frames of a message after its method: the header, and the body in as many frames as `frame_max` demands (in bytes; 0:

@@ -1,5 +1,6 @@
 use bytes::{Bytes, BytesMut};
 
+use crate::value::write_entry;
 use crate::wire::Reader;
 use crate::{DecodeError, ShortStr, Table, Value};
 
@@ -115,6 +116,17 @@ impl Table {
         let mut out = BytesMut::new();
         self.write_entries(&mut out);
         RawTable(out.freeze())
+    }
+}
+
+/// Encodes the entries one by one, without a [`Table`] in between.
+impl FromIterator<(ShortStr, Value)> for RawTable {
+    fn from_iter<I: IntoIterator<Item = (ShortStr, Value)>>(entries: I) -> Self {
+        let mut out = BytesMut::new();
+        for (key, value) in entries {
+            write_entry(&key, &value, &mut out);
+        }
+        Self(out.freeze())
     }
 }
 

@@ -123,10 +123,7 @@ impl Table {
     }
 
     pub(crate) fn write_entries(&self, out: &mut BytesMut) {
-        for (key, value) in &self.0 {
-            Writer::new(out).short_str(key);
-            value.write(out);
-        }
+        self.0.iter().for_each(|(key, value)| write_entry(key, value, out));
     }
 }
 
@@ -344,6 +341,11 @@ impl Table {
         }
         Ok(Self(entries))
     }
+}
+
+pub(crate) fn write_entry(key: &ShortStr, value: &Value, out: &mut BytesMut) {
+    Writer::new(out).short_str(key);
+    value.write(out);
 }
 
 fn with_length(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {

@@ -34,8 +34,6 @@ enum Way {
     Plain,
     /// On connections that others could share.
     Shared,
-    /// With deliveries that go through the client library.
-    ThroughLapin,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -203,7 +201,6 @@ impl Bench for Queue {
         let transport = match self.way {
             Way::Plain => connected(options, &url).await?,
             Way::Shared => connected_over_shared(options, &url).await?,
-            Way::ThroughLapin => connected(options.messages_through_lapin(), &url).await?,
         };
         Ok(Proxied { transport, proxy })
     }
@@ -417,8 +414,6 @@ mod emulator {
         modes!(Emulator V4_3 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
         modes!(Emulator V4_3 Quorum: quorum Ladder, quorum_native Native);
         modes!(as Shared Emulator V4_3 Quorum: quorum_on_shared_connections Ladder);
-        modes!(as ThroughLapin Emulator V4_3 Classic: classic_through_lapin Ladder);
-        modes!(as ThroughLapin Emulator V4_3 Quorum: quorum_through_lapin Ladder);
         modes!(Emulator V4_3 Quorum: quorum_single_queue SingleQueue, quorum_staged Staged);
     }
 }

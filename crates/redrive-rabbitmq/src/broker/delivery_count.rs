@@ -1,6 +1,5 @@
 //! How often the broker delivered a message, from the headers of each version of RabbitMQ. Pure.
 
-use lapin::types::AMQPValue;
 use redrive_core::{Headers, Value};
 
 use crate::broker::deaths::DeathHistory;
@@ -30,11 +29,12 @@ pub(crate) fn count(
     if queue_type == QueueType::Classic {
         return 2;
     }
-    let returns = number(headers, "x-delivery-count").unwrap_or(0);
     let returns = match number(headers, "x-acquired-count") {
         // Never less than the counted returns: a smaller number was not written by the broker.
-        Some(acquired) if version.is_some_and(|version| version >= Version::V4_3) => returns.min(acquired),
-        _ => returns,
+        Some(acquired) if version.is_some_and(|version| version >= Version::V4_3) => {
+            returns(headers).min(acquired)
+        }
+        _ => returns(headers),
     };
     let rejected = match version {
         Some(version) if version >= Version::V4_0 => rejections(headers, queue),
@@ -57,19 +57,8 @@ fn rejections(headers: &Headers, queue: &str) -> u32 {
 }
 
 /// Returns how many returns a quorum queue counts against its limit.
-pub(crate) fn returns_of(delivery: &lapin::message::Delivery) -> i64 {
-    let count =
-        delivery.properties.headers().as_ref().and_then(|table| table.inner().get("x-delivery-count"));
-    count.map_or(0, read_count)
-}
-
-fn read_count(value: &AMQPValue) -> i64 {
-    match value {
-        AMQPValue::LongLongInt(count) => *count,
-        AMQPValue::LongInt(count) => (*count).into(),
-        AMQPValue::LongUInt(count) => (*count).into(),
-        _ => 0,
-    }
+pub(crate) fn returns(headers: &Headers) -> u32 {
+    number(headers, "x-delivery-count").unwrap_or(0)
 }
 
 /// Returns true if a redelivered message has no count: the queue is not a quorum queue. A dead-lettered message proves nothing: 4.3

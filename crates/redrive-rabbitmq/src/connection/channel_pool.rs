@@ -30,8 +30,7 @@ pub(crate) struct ChannelPool {
 #[derive(Debug)]
 pub(crate) struct PooledChannel {
     pub(crate) channel: Channel,
-    /// `None` if its messages go through the client library.
-    pub(crate) own: Option<CopyChannel>,
+    pub(crate) copies: CopyChannel,
     epoch: u64,
     opened: Instant,
 }
@@ -148,8 +147,8 @@ impl ChannelPool {
         with_timeout(&channel, channel.confirm_select(ConfirmSelectOptions::default()))
             .await
             .map_err(error::no_channel_to_publish)?;
-        let own = connection.own(&channel).map(CopyChannel::new);
-        Ok(PooledChannel { channel, own, epoch: connection.epoch, opened: Instant::now() })
+        let copies = CopyChannel::new(connection.own(&channel));
+        Ok(PooledChannel { channel, copies, epoch: connection.epoch, opened: Instant::now() })
     }
 
     fn renewal(&self) -> MutexGuard<'_, Renewal> {

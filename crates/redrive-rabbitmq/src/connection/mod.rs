@@ -28,7 +28,7 @@ mod url;
 pub use address::Address;
 pub(crate) use address::{Addresses, url_from_env};
 pub(crate) use channel::Channel;
-pub(crate) use channel_pool::{ChannelPool, PooledChannel, blocked_by_the_broker};
+pub(crate) use channel_pool::{ChannelPool, blocked_by_the_broker};
 pub use credentials::{Credentials, CredentialsProvider};
 pub(crate) use open::Connection;
 pub use options::ConnectionOptions;

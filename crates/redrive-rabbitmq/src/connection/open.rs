@@ -25,8 +25,6 @@ pub(crate) struct Connection {
     /// The broker's version, if the broker sends it.
     pub(crate) version: Option<Version>,
     channels: OwnChannels,
-    /// True if all messages go through the client library.
-    through_lapin: bool,
     closing: Closing,
     /// Dropped with it: the socket is then closed within seconds.
     _wanted: oneshot::Sender<()>,
@@ -39,14 +37,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(opened: Opened, epoch: u64, through_lapin: bool) -> Self {
+    pub(super) fn new(opened: Opened, epoch: u64) -> Self {
         let Opened { connection, version, channels, wanted } = opened;
         Self {
             lapin: connection,
             epoch,
             version,
             channels,
-            through_lapin,
             closing: Closing::default(),
             _wanted: wanted,
             opened: AtomicU32::new(0),
@@ -55,9 +52,9 @@ impl Connection {
         }
     }
 
-    /// Returns a channel of the library as one whose messages do not go through it; `None` if they all do.
-    pub(crate) fn own(&self, channel: &Channel) -> Option<OwnChannel> {
-        (!self.through_lapin).then(|| self.channels.register(channel.id()))
+    /// Returns a channel of the library as one whose messages do not go through it.
+    pub(crate) fn own(&self, channel: &Channel) -> OwnChannel {
+        self.channels.register(channel.id())
     }
 
     /// Records the end of a channel whose last settlements reach the queue within this time.

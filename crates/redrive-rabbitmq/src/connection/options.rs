@@ -21,7 +21,6 @@ pub struct ConnectionOptions {
     pub(crate) confirm_timeout: Duration,
     pub(crate) publish_channels: usize,
     pub(crate) shuffle_addresses: bool,
-    pub(crate) messages_through_lapin: bool,
     pub(crate) tls: OwnedTLSConfig,
     pub(crate) credentials: Option<Arc<dyn CredentialsProvider>>,
 }
@@ -35,7 +34,6 @@ impl Default for ConnectionOptions {
             confirm_timeout: Duration::from_secs(30),
             publish_channels: 32,
             shuffle_addresses: false,
-            messages_through_lapin: false,
             tls: OwnedTLSConfig::default(),
             credentials: None,
         }
@@ -82,12 +80,6 @@ impl ConnectionOptions {
     /// The same as [`Options::publish_channels`](crate::Options::publish_channels), for all transports on the connections together.
     pub fn publish_channels(mut self, channels: usize) -> Self {
         self.publish_channels = channels.max(1);
-        self
-    }
-
-    /// The same as [`Options::messages_through_lapin`](crate::Options::messages_through_lapin).
-    pub fn messages_through_lapin(mut self) -> Self {
-        self.messages_through_lapin = true;
         self
     }
 

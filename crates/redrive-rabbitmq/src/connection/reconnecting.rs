@@ -62,7 +62,6 @@ struct Connector {
     tls: OwnedTLSConfig,
     name: String,
     connect_timeout: Duration,
-    through_lapin: bool,
     epochs: AtomicU64,
     /// Counts how often the broker began to accept messages: after an alarm, or on a new connection.
     recoveries: watch::Sender<u64>,
@@ -93,7 +92,6 @@ impl ReconnectingConnection {
             tls: options.tls.clone(),
             name: format!("{} ({})", options.name, role.name()),
             connect_timeout: options.connect_timeout,
-            through_lapin: options.messages_through_lapin,
             epochs: AtomicU64::new(0),
             recoveries: watch::Sender::new(0),
         }))
@@ -203,7 +201,7 @@ impl Connector {
         let refused = Arc::new(Notify::new());
         self.watch(&opened.connection, Arc::clone(&refused));
         self.recoveries.send_modify(|times| *times += 1);
-        let connection = Arc::new(Connection::new(opened, epoch, self.through_lapin));
+        let connection = Arc::new(Connection::new(opened, epoch));
         if let (Some(provider), Some(credentials)) = (&self.credentials, credentials) {
             let fresh = keep_fresh(
                 Arc::downgrade(&connection),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
-use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions};
+use lapin::options::BasicQosOptions;
 use redrive_amqp091::{Basic, Method, basic};
 use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use crate::broker::Version;
 use crate::connection::{Channel, Connection, while_open};
 use crate::error;
-use crate::frames::OwnChannel;
+use crate::frames::{DeliveryQueue, Got};
 use ack_window::{Ack, AckWindow, Due};
 pub(crate) use channels::DeliveryChannels;
 
@@ -40,16 +40,14 @@ const STEPS: u32 = 5;
 /// Time limit for the broker to answer.
 const NO_PROGRESS: Duration = Duration::from_secs(10);
 
-/// A channel with at most one subscription. Sends all settlements of the channel, those of one caller at a time: the
-/// client library keeps the order of one caller only.
+/// A channel with at most one subscription, its deliveries, and their settlements.
 pub(crate) struct DeliveryChannel {
     /// Number of interruptions before this channel was opened.
     interruptions: u64,
     /// True once the end of this channel was counted as an interruption.
     counted: AtomicBool,
     channel: Channel,
-    /// `None` if settlements go through the client library.
-    own: Option<OwnChannel>,
+    deliveries: DeliveryQueue,
     connection: Arc<Connection>,
     ended: AtomicBool,
     window: Mutex<AckWindow>,
@@ -63,17 +61,23 @@ impl DeliveryChannel {
     /// Creates a channel on which an acknowledgement waits for others for at most `ack_within`.
     pub(crate) fn new(
         channel: Channel,
-        own: Option<OwnChannel>,
+        deliveries: DeliveryQueue,
         connection: Arc<Connection>,
         prefetch: u16,
         ack_within: Duration,
         interruptions: u64,
     ) -> Arc<Self> {
         if ack_within.is_zero() {
-            return Arc::new(Self::with(AckWindow::immediate(), channel, own, connection, interruptions));
+            return Arc::new(Self::with(
+                AckWindow::immediate(),
+                channel,
+                deliveries,
+                connection,
+                interruptions,
+            ));
         }
         let window = AckWindow::new(prefetch);
-        let delivery_channel = Arc::new(Self::with(window, channel, own, connection, interruptions));
+        let delivery_channel = Arc::new(Self::with(window, channel, deliveries, connection, interruptions));
         let waits = Arc::clone(&delivery_channel.waits);
         tokio::spawn(send_in_time(Arc::downgrade(&delivery_channel), waits, ack_within));
         delivery_channel
@@ -82,14 +86,14 @@ impl DeliveryChannel {
     /// Opens a channel without a subscription, on which every acknowledgement is sent immediately. The queue may be missing.
     pub(crate) async fn immediate(connection: Arc<Connection>) -> Result<Arc<Self>, TransportError> {
         let channel = connection.channel_to_ask().await?;
-        let own = connection.own(&channel);
-        Ok(Arc::new(Self::with(AckWindow::immediate(), channel, own, connection, 0)))
+        let deliveries = DeliveryQueue::new(connection.own(&channel));
+        Ok(Arc::new(Self::with(AckWindow::immediate(), channel, deliveries, connection, 0)))
     }
 
     fn with(
         window: AckWindow,
         channel: Channel,
-        own: Option<OwnChannel>,
+        deliveries: DeliveryQueue,
         connection: Arc<Connection>,
         interruptions: u64,
     ) -> Self {
@@ -97,7 +101,7 @@ impl DeliveryChannel {
             interruptions,
             counted: AtomicBool::new(false),
             channel,
-            own,
+            deliveries,
             connection,
             ended: AtomicBool::new(false),
             window: Mutex::new(window),
@@ -118,6 +122,17 @@ impl DeliveryChannel {
 
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
+    }
+
+    /// Returns the deliveries of its subscription.
+    pub(crate) fn deliveries(&self) -> &DeliveryQueue {
+        &self.deliveries
+    }
+
+    /// Takes the first message of a queue, and the number of those behind it. All deliveries of the subscription that were sent before have
+    /// arrived then.
+    pub(crate) async fn get(&self, queue: &str) -> lapin::Result<Option<Got>> {
+        while_open(&self.channel, self.deliveries.get(queue, false)).await
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -195,7 +210,7 @@ impl DeliveryChannel {
         }
         let nack = How::Nack { multiple: true, requeue: true };
         // If that fails, the broker takes them back with the channel.
-        let _ = while_open(&self.channel, self.settle(last, nack)).await;
+        let _ = while_open(&self.channel, self.settle([(last, nack)])).await;
         self.note_sent();
     }
 
@@ -207,7 +222,7 @@ impl DeliveryChannel {
 
     /// Settles a delivery. `None`: its acknowledgement is sent later, together with others. Otherwise it is being sent, and the
     /// future waits until it is written, so that a caller that fills the window does not outrun the connection.
-    pub(crate) fn acknowledge(&self, tag: u64) -> Result<Option<Sending<'_>>, TransportError> {
+    pub(crate) fn acknowledge(&self, tag: u64) -> Result<Option<Sending>, TransportError> {
         let mut window = self.window();
         self.check()?;
         let due = window.settle(tag);
@@ -221,7 +236,7 @@ impl DeliveryChannel {
     }
 
     /// Waits until acknowledgements have left this process.
-    pub(crate) async fn written(&self, sending: Sending<'_>) -> Result<(), TransportError> {
+    pub(crate) async fn written(&self, sending: Sending) -> Result<(), TransportError> {
         let answer = while_open(&self.channel, sending).await;
         answer.map_err(|cause| error::lost(error::said(&cause)).with_source(cause))?;
         fail_point(FailPoint::AckWritten);
@@ -245,7 +260,7 @@ impl DeliveryChannel {
             self.check()?;
             window.settled_otherwise(tag);
             // While the window is locked, so that no acknowledgement can overtake it.
-            self.settle(tag, how)
+            self.settle([(tag, how)])
         };
         self.note_sent();
         fail_point(FailPoint::NackHandedOver);
@@ -261,51 +276,29 @@ impl DeliveryChannel {
     }
 
     /// Sends all waiting acknowledgements.
-    fn send_all(&self) -> Option<Sending<'_>> {
+    fn send_all(&self) -> Option<Sending> {
         let mut window = self.window();
         self.send(&window.take_all())
     }
 
-    /// Passes acknowledgements to the channel while the window is locked, in one write. The future is ready when they are written, and
-    /// need not be awaited; there is none without acknowledgements.
-    fn send(&self, acks: &[Ack]) -> Option<Sending<'_>> {
-        let settlements = acks.iter().map(|&Ack { tag, multiple }| (tag, How::Ack { multiple }));
-        let mut sending = None;
-        if let Some(own) = &self.own
-            && !acks.is_empty()
-        {
-            sending = Some(write(own, settlements.clone()));
+    /// Passes acknowledgements to the connection while the window is locked. The future is ready when they are written, and need not be
+    /// awaited; there is none without acknowledgements.
+    fn send(&self, acks: &[Ack]) -> Option<Sending> {
+        if acks.is_empty() {
+            return None;
         }
-        for (tag, how) in settlements {
-            if self.own.is_none() {
-                sending = Some(self.through_lapin(tag, how));
-            }
+        let sending = self.settle(acks.iter().map(|&Ack { tag, multiple }| (tag, How::Ack { multiple })));
+        for _ in acks {
             self.note_sent();
             fail_point(FailPoint::AckFlushed);
         }
-        sending
+        Some(sending)
     }
 
-    /// Passes a settlement to the connection at once. The future is ready when it is written, and need not be awaited.
-    fn settle(&self, tag: u64, how: How) -> Sending<'_> {
-        match &self.own {
-            Some(own) => write(own, [(tag, how)]),
-            None => self.through_lapin(tag, how),
-        }
-    }
-
-    fn through_lapin(&self, delivery_tag: u64, how: How) -> Sending<'_> {
-        let channel = &self.channel;
-        let mut sending = match how {
-            How::Ack { multiple } => channel.basic_ack(delivery_tag, BasicAckOptions { multiple }).boxed(),
-            How::Nack { multiple, requeue } => {
-                channel.basic_nack(delivery_tag, BasicNackOptions { multiple, requeue }).boxed()
-            }
-            How::Reject => channel.basic_reject(delivery_tag, BasicRejectOptions { requeue: true }).boxed(),
-        };
-        // The first poll passes the frame to the channel.
-        let sent = (&mut sending).now_or_never();
-        sent.map_or(sending, |answer| std::future::ready(answer).boxed())
+    /// Passes settlements to the connection at once, in one write: a write for each costs client and broker a system call for each.
+    fn settle(&self, settlements: impl IntoIterator<Item = (u64, How)>) -> Sending {
+        let channel = self.deliveries.channel();
+        channel.write([frames(channel.number(), settlements)].into()).boxed()
     }
 
     fn window(&self) -> MutexGuard<'_, AckWindow> {
@@ -368,12 +361,7 @@ enum How {
     Reject,
 }
 
-type Sending<'a> = futures::future::BoxFuture<'a, lapin::Result<()>>;
-
-/// Passes settlements to the connection at once, in one write: a write for each costs client and broker a system call for each.
-fn write(own: &OwnChannel, settlements: impl IntoIterator<Item = (u64, How)>) -> Sending<'static> {
-    own.write([frames(own.number(), settlements)].into()).boxed()
-}
+type Sending = futures::future::BoxFuture<'static, lapin::Result<()>>;
 
 /// Returns the frames of these settlements, one behind the other.
 fn frames(channel: u16, settlements: impl IntoIterator<Item = (u64, How)>) -> Bytes {

@@ -9,7 +9,7 @@ use redrive_core::Bytes;
 use tokio::sync::oneshot;
 
 use super::confirms::Confirms;
-use super::deliveries::{DeliveryQueue, Queue};
+use super::deliveries::Queue;
 use super::ended::Ended;
 
 /// The channels of one connection. Clones share them.
@@ -42,10 +42,31 @@ struct State {
 struct Entry {
     /// Tells it from earlier channels of the same number.
     id: u64,
-    deliveries: Option<Arc<Queue>>,
-    confirms: Option<Arc<Confirms>>,
+    inbound: Inbound,
     /// Set once one side ends the channel: nothing more is written on it.
     ending: Option<Ended>,
+}
+
+/// What is taken of the frames that the broker sends on a channel.
+#[derive(Clone, Debug, Default)]
+enum Inbound {
+    #[default]
+    Nothing,
+    /// Deliveries, and the answers to `basic.get`.
+    Deliveries(Arc<Queue>),
+    /// Confirms, and returned messages.
+    Confirms(Arc<Confirms>),
+}
+
+impl Inbound {
+    /// Nothing more comes.
+    fn end(&self, why: Ended) {
+        match self {
+            Self::Nothing => {}
+            Self::Deliveries(queue) => queue.end(why),
+            Self::Confirms(confirms) => confirms.end(why),
+        }
+    }
 }
 
 /// Why the broker closed a channel for questions, once it has. The library does not know: it would log an error.
@@ -82,23 +103,32 @@ impl OwnChannel {
     }
 
     /// Takes the deliveries of this channel from now on.
-    pub(crate) fn take_deliveries(&self) -> DeliveryQueue {
+    pub(super) fn take_deliveries(&self) -> Arc<Queue> {
         let queue = Arc::<Queue>::default();
-        self.with(|entry| entry.deliveries = Some(Arc::clone(&queue)));
-        DeliveryQueue::new(queue)
+        self.take(Inbound::Deliveries(Arc::clone(&queue)));
+        queue
     }
 
     /// Takes the confirms of this channel from now on. It is in confirm mode, and the library publishes nothing on it.
     pub(super) fn take_confirms(&self) -> Arc<Confirms> {
         let confirms = Arc::<Confirms>::default();
-        let ended = self.with(|entry| {
-            entry.confirms = Some(Arc::clone(&confirms));
-            entry.ending.clone()
-        });
-        if let Some(why) = ended.unwrap_or_else(|| Some(self.channels.ended())) {
-            confirms.end(why);
-        }
+        self.take(Inbound::Confirms(Arc::clone(&confirms)));
         confirms
+    }
+
+    fn take(&self, inbound: Inbound) {
+        let mut state = self.channels.state();
+        let ended = match state.entry(self) {
+            Some(entry) => {
+                entry.inbound = inbound.clone();
+                entry.ending.clone()
+            }
+            None => Some(state.ended.clone().unwrap_or_default()),
+        };
+        drop(state);
+        if let Some(why) = ended {
+            inbound.end(why);
+        }
     }
 
     /// Passes frames to the connection at once. The future is ready when they are written, and need not be awaited.
@@ -121,10 +151,6 @@ impl OwnChannel {
         let (channels, number, id) = (self.channels.clone(), self.number, self.id);
         async move { is_written.await.map_err(|_| channels.end_of(number, id).into()) }
     }
-
-    fn with<T>(&self, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.channels.state().entry(self).map(change)
-    }
 }
 
 impl State {
@@ -132,12 +158,12 @@ impl State {
         self.channels.get_mut(&channel.number).filter(|entry| entry.id == channel.id)
     }
 
-    /// Nothing more is written on the channel. Returns who waits for confirms.
-    fn end(&mut self, channel: u16, why: Ended) -> Option<Arc<Confirms>> {
-        let entry = self.channels.get_mut(&channel)?;
+    /// Stops writing on the channel. Returns what is taken of it.
+    fn end(&mut self, channel: u16, why: Ended) -> Inbound {
+        let Some(entry) = self.channels.get_mut(&channel) else { return Inbound::Nothing };
         entry.ending.get_or_insert(why);
         self.waiting.retain(|unit| unit.channel != channel);
-        entry.confirms.clone()
+        entry.inbound.clone()
     }
 }
 
@@ -148,16 +174,23 @@ impl OwnChannels {
         state.registered += 1;
         let id = state.registered;
         let ending = state.ended.clone();
-        state.channels.insert(number, Entry { id, deliveries: None, confirms: None, ending });
+        state.channels.insert(number, Entry { id, inbound: Inbound::Nothing, ending });
         OwnChannel { number, id, channels: self.clone() }
     }
 
     pub(super) fn deliveries_of(&self, channel: u16) -> Option<Arc<Queue>> {
-        self.state().channels.get(&channel)?.deliveries.clone()
+        match self.state().channels.get(&channel)? {
+            Entry { ending: Some(Ended::ByTheBroker(..)), .. } => None,
+            Entry { inbound: Inbound::Deliveries(queue), .. } => Some(Arc::clone(queue)),
+            _ => None,
+        }
     }
 
     pub(super) fn confirms_of(&self, channel: u16) -> Option<Arc<Confirms>> {
-        self.state().channels.get(&channel)?.confirms.clone()
+        match &self.state().channels.get(&channel)?.inbound {
+            Inbound::Confirms(confirms) => Some(Arc::clone(confirms)),
+            _ => None,
+        }
     }
 
     /// Returns the frames that are written next: of this channel, or of any.
@@ -172,20 +205,16 @@ impl OwnChannels {
         self.0.writer.register(cx.waker());
     }
 
-    /// The broker ends the channel: nothing more is written on it. Those who wait for confirms hear of it once the library has answered,
+    /// The broker ends the channel: nothing more is written on it. Those who wait for an answer hear of it once the library has answered,
     /// and knows it too: it ends its connection if a channel is closed that it takes for open.
     pub(super) fn broker_ends(&self, channel: u16, why: Ended) {
-        let mut state = self.state();
-        let _later = state.end(channel, why);
-        if let Some(entry) = state.channels.get_mut(&channel) {
-            entry.deliveries = None;
-        }
+        let _later = self.state().end(channel, why);
     }
 
     /// The library ends the channel: nothing more may be written on it. The broker still answers for what was written before.
     pub(super) fn library_ends(&self, channel: u16) {
-        let confirms = self.state().end(channel, Ended::default());
-        confirms.into_iter().for_each(|confirms| confirms.end(Ended::default()));
+        let inbound = self.state().end(channel, Ended::default());
+        inbound.end(Ended::default());
     }
 
     /// One side has answered to the end of the channel by the other. The number may belong to another channel from now on.
@@ -193,9 +222,9 @@ impl OwnChannels {
         let mut state = self.state();
         state.asking.remove(&channel);
         state.waiting.retain(|unit| unit.channel != channel);
-        let Some(Entry { confirms, ending, .. }) = state.channels.remove(&channel) else { return };
+        let Some(Entry { inbound, ending, .. }) = state.channels.remove(&channel) else { return };
         drop(state);
-        confirms.into_iter().for_each(|confirms| confirms.end(ending.clone().unwrap_or_default()));
+        inbound.end(ending.unwrap_or_default());
     }
 
     /// Makes an open channel of the library one for questions that the broker may answer by closing it.
@@ -234,15 +263,9 @@ impl OwnChannels {
         let why = state.ended.clone().unwrap_or_default();
         let channels = std::mem::take(&mut state.channels);
         drop(state);
-        for Entry { confirms, ending, .. } in channels.into_values() {
-            confirms
-                .into_iter()
-                .for_each(|confirms| confirms.end(ending.clone().unwrap_or_else(|| why.clone())));
+        for Entry { inbound, ending, .. } in channels.into_values() {
+            inbound.end(ending.unwrap_or_else(|| why.clone()));
         }
-    }
-
-    fn ended(&self) -> Ended {
-        self.state().ended.clone().unwrap_or_default()
     }
 
     fn end_of(&self, channel: u16, id: u64) -> Ended {

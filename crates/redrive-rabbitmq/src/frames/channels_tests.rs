@@ -1,6 +1,7 @@
 use futures::FutureExt as _;
 
 use super::*;
+use crate::frames::DeliveryQueue;
 
 fn pieces(text: &'static str) -> VecDeque<Bytes> {
     VecDeque::from([Bytes::from_static(text.as_bytes())])
@@ -15,7 +16,7 @@ fn a_number_of_a_channel_is_used_again() {
     let channels = OwnChannels::default();
     let old = channels.register(1);
     let _deliveries = old.take_deliveries();
-    channels.broker_ends(1, Ended::default());
+    channels.broker_ends(1, Ended::ByTheBroker(406, "no".into()));
     assert!(channels.deliveries_of(1).is_none());
     channels.is_over(1);
     let new = channels.register(1);
@@ -68,6 +69,23 @@ fn late_confirms_of_a_channel_that_the_library_ends_are_still_taken() {
     assert!(channels.confirms_of(1).is_some());
     channels.is_over(1);
     assert!(channels.confirms_of(1).is_none());
+}
+
+/// As with confirms: the library ends its connection if a channel is closed that it takes for open.
+#[test]
+fn who_waits_for_a_message_hears_of_the_end_of_the_channel_once_the_library_has_answered() {
+    let channels = OwnChannels::default();
+    let deliveries = DeliveryQueue::new(channels.register(1));
+    let mut getting = deliveries.get("orders", false).boxed();
+    assert!((&mut getting).now_or_never().is_none());
+    assert!(next(&channels).is_some_and(|frame| frame.contains("orders")));
+    channels.broker_ends(1, Ended::ByTheBroker(404, "gone".into()));
+    assert!((&mut getting).now_or_never().is_none());
+    channels.is_over(1);
+    let error = getting.now_or_never().expect("known").expect_err("no message");
+    assert_eq!(crate::error::refusal(&error), Some((404, "gone".into())));
+    let late = deliveries.get("orders", false).now_or_never().expect("at once");
+    assert!(late.is_err());
 }
 
 #[test]

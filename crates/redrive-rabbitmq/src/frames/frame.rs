@@ -19,6 +19,7 @@ pub(super) const CHANNEL_CLOSE_OK: [u8; 4] = [0, 20, 0, 41];
 pub(super) const BASIC_RETURN: [u8; 4] = [0, 60, 0, 50];
 pub(super) const BASIC_DELIVER: [u8; 4] = [0, 60, 0, 60];
 pub(super) const BASIC_GET_OK: [u8; 4] = [0, 60, 0, 71];
+pub(super) const BASIC_GET_EMPTY: [u8; 4] = [0, 60, 0, 72];
 pub(super) const BASIC_ACK: [u8; 4] = [0, 60, 0, 80];
 pub(super) const BASIC_NACK: [u8; 4] = [0, 60, 0, 120];
 

@@ -1,7 +1,7 @@
 //! The frames of a connection, before the client library reads them and after it has written its own.
 //!
-//! On redrive's own channels, deliveries, settlements, copies and their confirms do not go through the library: that was two thirds of
-//! what a message cost. The library keeps all else: handshake, TLS, heartbeats, channels, topology, errors.
+//! No message goes through the library: deliveries and what `basic.get` takes, settlements, copies and their confirms are read and written here.
+//! That was two thirds of what a message cost. The library keeps all else: handshake, TLS, heartbeats, channels, topology, errors.
 //!
 //! The rest is sanitized for the library. It ends the connection if a message id, a property or a header name is not UTF-8, and
 //! overflows the stack on headers that are nested very deeply. RabbitMQ accepts such messages from publishers in other languages, and
@@ -13,12 +13,12 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`channels`] | the channels whose deliveries and copies do not go through the library |
+//! | [`channels`] | the channels whose messages are read and written here |
 //! | [`deliveries`] | deliveries between the stream and their consumer |
 //! | [`copies`] | a channel whose messages are written and confirmed here |
 //! | [`confirms`] | copies that wait for the broker's answer |
 //! | [`ended`] | why a channel or a connection has ended |
-//! | [`taker`] | takes confirms, and puts the frames of deliveries and returned messages together |
+//! | [`taker`] | takes confirms, and puts the frames of messages together |
 //! | [`frame`] | makes a frame readable |
 //! | [`shorten`] | shortens a content header that is too long |
 //! | [`reader`] | splits what is read into frames |
@@ -47,5 +47,5 @@ mod writer;
 pub(crate) use channels::{CloseReason, OwnChannel, OwnChannels};
 pub(crate) use confirms::{Answer, Written};
 pub(crate) use copies::CopyChannel;
-pub(crate) use deliveries::{DeliveryQueue, TakenDelivery};
+pub(crate) use deliveries::{DeliveryQueue, Got, TakenDelivery};
 pub(crate) use runtime::{Opened, connect};

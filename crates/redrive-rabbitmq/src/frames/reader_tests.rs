@@ -77,7 +77,7 @@ proptest! {
         pieces in proptest::collection::vec(prop_oneof![1..20_usize, 1..20_000_usize], 1..8),
     ) {
         let deliveries = OwnChannels::default();
-        let consumers = [deliveries.register(1).take_deliveries(), deliveries.register(2).take_deliveries()];
+        let consumers = [DeliveryQueue::new(deliveries.register(1)), DeliveryQueue::new(deliveries.register(2))];
         let mut channels = [const { std::collections::VecDeque::new() }; 3];
         let mut expected = [const { Vec::new() }; 3];
         for (tag, (channel, body, each)) in (1..).zip(messages) {
@@ -117,7 +117,7 @@ proptest! {
 #[test]
 fn the_library_hears_that_the_connection_lives() {
     let deliveries = OwnChannels::default();
-    let consumer = deliveries.register(1).take_deliveries();
+    let consumer = DeliveryQueue::new(deliveries.register(1));
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let began = Instant::now();
     let mut comes = |after: Duration| {
@@ -153,7 +153,7 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
     for stream in [longer, open] {
         for piece in [1, stream.len()] {
             let deliveries = OwnChannels::default();
-            let consumer = deliveries.register(1).take_deliveries();
+            let consumer = DeliveryQueue::new(deliveries.register(1));
             let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
             let read = stream.chunks(piece).try_for_each(|piece| {
                 reader.room()[..piece.len()].copy_from_slice(piece);
@@ -169,7 +169,7 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
 #[test]
 fn a_channel_that_ended_is_taken_no_more() {
     let deliveries = OwnChannels::default();
-    let consumer = deliveries.register(1).take_deliveries();
+    let consumer = DeliveryQueue::new(deliveries.register(1));
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let whole = delivery(1, 1, b"body", 4).concat();
     let close = frame(METHOD, &[0, 20, 0, 40, 1, 148, 0, 0, 0, 0, 0]);

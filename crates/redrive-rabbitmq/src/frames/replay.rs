@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use bytes::BytesMut;
+use redrive_amqp091::ContentHeader;
 use redrive_core::Bytes;
 
 use super::channels::{OwnChannel, OwnChannels};
 use super::confirms::{Answer, Written};
-use super::deliveries::{DeliveryQueue, TakenDelivery};
+use super::deliveries::{DeliveryQueue, Got, TakenDelivery};
 use super::frame::{CHANNEL_CLOSE, END, HEAD, METHOD};
 use super::reader::{FrameReader, Greeting};
 use super::writer::{FrameWriter, PROTOCOL_HEADER};
@@ -41,6 +43,7 @@ pub fn replay_read(input: &[u8]) {
     assert!(whole.passed_on == cut.passed_on, "the library reads the same");
     let taken = whole.taken();
     assert_eq!(format!("{taken:?}"), format!("{:?}", cut.taken()));
+    assert_eq!(format!("{:?}", whole.got()), format!("{:?}", cut.got()));
     assert_eq!(format!("{:?}", whole.answers()), format!("{:?}", cut.answers()));
     taken.iter().for_each(written_and_read_again);
 }
@@ -58,7 +61,7 @@ struct Connection {
 impl Connection {
     fn new() -> Self {
         let channels = OwnChannels::default();
-        let consumers = [1, 2].map(|number| channels.register(number).take_deliveries());
+        let consumers = [1, 2].map(|number| DeliveryQueue::new(channels.register(number)));
         let confirms = channels.register(3).take_confirms();
         let written =
             |at: usize| Written { header: Bytes::from(vec![0; 14]), body: Bytes::from(vec![0; at]) };
@@ -92,23 +95,27 @@ impl Connection {
         self.consumers.iter().flat_map(|consumer| consumer.take(usize::MAX)).collect()
     }
 
+    fn got(&self) -> Vec<Option<Got>> {
+        self.consumers.iter().flat_map(DeliveryQueue::answers).collect()
+    }
+
     fn answers(&self) -> Option<lapin::Result<Vec<Answer>>> {
         futures::FutureExt::now_or_never(self.confirms.answers())
     }
 }
 
 fn written_and_read_again(taken: &TakenDelivery) {
-    let (message, _) = convert::taken(&taken.header, taken.body.clone());
+    let (message, _) = convert::read(&taken.header, taken.body.clone());
     let copy = |message| {
-        let mut written = Vec::new();
-        let size = (taken.body.len() as u64).to_be_bytes();
-        written.extend([&[0, 60, 0, 0][..], &size].concat());
         let copy = convert::for_publishing(message, "guest", Form::Copy);
-        convert::write_properties(&copy, Form::Copy, &mut written).ok().map(|()| Bytes::from(written))
+        let properties = convert::properties(&copy, Form::Copy).ok()?;
+        let mut written = BytesMut::new();
+        ContentHeader { body_size: taken.body.len() as u64, properties }.write(&mut written);
+        Some(written.freeze())
     };
     // What no frame can carry is refused: a text of more than 255 bytes.
     let Some(written) = copy(message) else { return };
-    let (again, left_out) = convert::taken(&written, taken.body.clone());
+    let (again, left_out) = convert::read(&written, taken.body.clone());
     assert_eq!(left_out, None);
     assert_eq!(copy(again), Some(written));
 }

@@ -1,5 +1,5 @@
-//! Takes what belongs to redrive's own channels: confirms, and the frames of deliveries and of returned messages, which it puts together: a
-//! method, a content header, and the body in any number of frames. No I/O.
+//! Takes what belongs to redrive's own channels: confirms, and the frames of deliveries, of answers to `basic.get` and of returned messages,
+//! which it puts together: a method, a content header, and the body in any number of frames. No I/O.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::confirms::Confirms;
 use super::deliveries::{Queue, Source, TakenDelivery};
 use super::ended::Ended;
 use super::frame::{
-    BASIC_ACK, BASIC_DELIVER, BASIC_NACK, BASIC_RETURN, BODY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK,
-    CONNECTION_CLOSE, CONNECTION_CLOSE_OK, HEADER, METHOD,
+    BASIC_ACK, BASIC_DELIVER, BASIC_GET_EMPTY, BASIC_GET_OK, BASIC_NACK, BASIC_RETURN, BODY, CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK, CONNECTION_CLOSE, CONNECTION_CLOSE_OK, HEADER, METHOD,
 };
 
 /// Memory for a body is reserved up to this size at once: beyond, as it arrives.
@@ -40,7 +40,7 @@ struct Incomplete {
 
 #[derive(Debug)]
 enum Kind {
-    Delivery { tag: u64, redelivered: bool, source: Arc<Source>, queue: Arc<Queue> },
+    Delivery { tag: u64, redelivered: bool, source: Arc<Source>, queue: Arc<Queue>, behind: Option<u32> },
     Return { text: String, confirms: Arc<Confirms> },
 }
 
@@ -62,7 +62,9 @@ impl Taker {
     pub(super) fn takes(&self, frame_type: u8, channel: u16, payload: &[u8]) -> bool {
         let mut incomplete = self.incomplete.iter().filter(|one| one.channel == channel);
         match (frame_type, payload.first_chunk()) {
-            (METHOD, Some(&BASIC_DELIVER)) => self.channels.deliveries_of(channel).is_some(),
+            (METHOD, Some(&(BASIC_DELIVER | BASIC_GET_OK | BASIC_GET_EMPTY))) => {
+                self.channels.deliveries_of(channel).is_some()
+            }
             (METHOD, Some(&(BASIC_ACK | BASIC_NACK | BASIC_RETURN))) => {
                 self.channels.confirms_of(channel).is_some()
             }
@@ -78,6 +80,8 @@ impl Taker {
         let Some((method, arguments)) = payload.split_first_chunk() else { return false };
         let taken = match *method {
             BASIC_DELIVER => self.deliver(channel, arguments),
+            BASIC_GET_OK => self.got(channel, arguments),
+            BASIC_GET_EMPTY => self.got_nothing(channel),
             BASIC_ACK => self.confirm(channel, arguments, true),
             BASIC_NACK => self.confirm(channel, arguments, false),
             BASIC_RETURN => self.comes_back(channel, arguments),
@@ -118,14 +122,32 @@ impl Taker {
         let queue = self.channels.deliveries_of(channel)?;
         let mut rest = arguments;
         let _consumer_tag = short_text(&mut rest)?;
-        let (tag, after) = rest.split_first_chunk()?;
-        let (redelivered, mut rest) = after.split_first()?;
-        let exchange = std::str::from_utf8(short_text(&mut rest)?).ok()?;
-        let routing_key = std::str::from_utf8(short_text(&mut rest)?).ok()?;
-        let source = queue.source(exchange, routing_key);
-        let (tag, redelivered) = (u64::from_be_bytes(*tag), *redelivered != 0);
-        self.begin(channel, Kind::Delivery { tag, redelivered, source, queue });
+        let (kind, _) = delivery(queue, rest)?;
+        self.begin(channel, kind);
         Some(())
+    }
+
+    fn got(&mut self, channel: u16, arguments: &[u8]) -> Option<()> {
+        let queue = self.channels.deliveries_of(channel)?;
+        let (mut kind, rest) = delivery(queue, arguments)?;
+        if let Kind::Delivery { behind, .. } = &mut kind {
+            *behind = Some(u32::from_be_bytes(*rest.first_chunk()?));
+        }
+        self.begin(channel, kind);
+        Some(())
+    }
+
+    fn got_nothing(&mut self, channel: u16) -> Option<()> {
+        let queue = self.channels.deliveries_of(channel)?;
+        queue.answer(None);
+        self.note_filled(queue);
+        Some(())
+    }
+
+    fn note_filled(&mut self, queue: Arc<Queue>) {
+        if !self.filled.iter().any(|filled| Arc::ptr_eq(filled, &queue)) {
+            self.filled.push(queue);
+        }
     }
 
     fn confirm(&mut self, channel: u16, arguments: &[u8], stored: bool) -> Option<()> {
@@ -200,13 +222,15 @@ impl Taker {
         let Incomplete { kind, content, .. } = self.incomplete.swap_remove(at);
         let Some(content) = content else { return };
         match kind {
-            Kind::Delivery { tag, redelivered, source, queue } => {
+            Kind::Delivery { tag, redelivered, source, queue, behind } => {
                 let mut body = Bytes::from(content.bytes);
                 let header = body.split_to(content.header);
-                queue.push(TakenDelivery { tag, redelivered, source, header, body });
-                if !self.filled.iter().any(|filled| Arc::ptr_eq(filled, &queue)) {
-                    self.filled.push(queue);
+                let delivery = TakenDelivery { tag, redelivered, source, header, body };
+                match behind {
+                    Some(behind) => queue.answer(Some((delivery, behind))),
+                    None => queue.push(delivery),
                 }
+                self.note_filled(queue);
             }
             // Its confirm follows.
             Kind::Return { text, confirms } => {
@@ -233,6 +257,17 @@ impl Taker {
         self.filled.drain(..).for_each(|queue| queue.wake());
         self.confirmed.drain(..).for_each(|confirms| confirms.wake());
     }
+}
+
+/// Reads what `basic.deliver` and `basic.get-ok` have in common. Returns the bytes behind it, too.
+fn delivery(queue: Arc<Queue>, arguments: &[u8]) -> Option<(Kind, &[u8])> {
+    let (tag, after) = arguments.split_first_chunk()?;
+    let (redelivered, mut rest) = after.split_first()?;
+    let exchange = std::str::from_utf8(short_text(&mut rest)?).ok()?;
+    let routing_key = std::str::from_utf8(short_text(&mut rest)?).ok()?;
+    let source = queue.source(exchange, routing_key);
+    let (tag, redelivered) = (u64::from_be_bytes(*tag), *redelivered != 0);
+    Some((Kind::Delivery { tag, redelivered, source, queue, behind: None }, rest))
 }
 
 fn ended(arguments: &[u8]) -> Ended {

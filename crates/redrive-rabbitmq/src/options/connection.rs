@@ -46,12 +46,6 @@ impl Options {
         self.own("publish_channels", |connection| connection.publish_channels(channels))
     }
 
-    /// Lets the client library (lapin) read and settle deliveries, and write and confirm copies and published messages, as it does everything
-    /// else. By default redrive does so itself, on the same connection, which costs less. This is an escape, in case that should ever go wrong.
-    pub fn messages_through_lapin(self) -> Self {
-        self.own("messages_through_lapin", ConnectionOptions::messages_through_lapin)
-    }
-
     /// Adds trusted certificates (PEM) to those of the system.
     pub fn ca_certificates(self, pem: impl Into<String>) -> Self {
         self.own("ca_certificates", |connection| connection.ca_certificates(pem))

@@ -14,7 +14,7 @@ use redrive_core::{Needs, TransportError, Value};
 
 use crate::broker::QueueType;
 use crate::connection::ConnectionOptions;
-use crate::convert::value_to;
+use crate::convert;
 use crate::delay::{DeadLetters, Delay};
 use crate::topology::{DeadLetterExchange, GivenNames, Plan, Topology, TopologyPlan};
 
@@ -105,7 +105,6 @@ impl Options {
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, TransportError> {
-        let arguments = self.arguments.iter().map(|(name, value)| Ok((name.clone(), value_to(value)?)));
         let retry_queue_type = self.retry_queue_type.unwrap_or_else(|| self.delay.default_retry_queue_type());
         Ok(Plan {
             names: self.names.settled(self.delay.dead_letter_suffix()),
@@ -114,7 +113,7 @@ impl Options {
             topology: self.topology,
             delay_arguments: self.delay.work_queue_arguments(),
             delivery_limit: self.delivery_limit.unwrap_or(DEFAULT_DELIVERY_LIMIT),
-            arguments: arguments.collect::<Result<_, TransportError>>()?,
+            arguments: convert::arguments(&self.arguments)?,
             dead_letter_exchange: self.dead_letter_exchange.clone(),
             bindings: self.bindings.clone(),
         })

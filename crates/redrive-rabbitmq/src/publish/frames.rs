@@ -27,7 +27,7 @@ pub(super) struct Frames {
     method: BytesMut,
     /// The longest part of a body in one frame.
     part: u32,
-    properties: Vec<u8>,
+    properties: BytesMut,
     /// What is complete.
     pieces: VecDeque<Bytes>,
     /// What follows.
@@ -64,7 +64,7 @@ impl Frames {
             channel,
             method,
             part,
-            properties: Vec::new(),
+            properties: BytesMut::new(),
             pieces: VecDeque::new(),
             last: BytesMut::new(),
             expected,
@@ -78,7 +78,7 @@ impl Frames {
     /// If AMQP 0-9-1 cannot carry it: then it is not added.
     pub(super) fn add(&mut self, message: &Message, form: Form) -> Result<(), TransportError> {
         self.properties.clear();
-        convert::write_properties(message, form, &mut self.properties)?;
+        convert::properties(message, form)?.write(&mut self.properties);
         let body = message.body().clone();
         self.make_room(self.method.len() + self.properties.len() + body.len().min(COPIED));
         self.last.extend_from_slice(&self.method);

@@ -4,10 +4,8 @@
 //! |---|---|
 //! | [`pool`] | publishes messages in batches |
 //! | [`refusal`] | decides what a refusal says about other messages |
-//! | [`batch`] | publishes one batch, and reads the answers |
 //! | [`frames`] | writes a batch as frames |
 
-mod batch;
 mod frames;
 mod pool;
 mod refusal;

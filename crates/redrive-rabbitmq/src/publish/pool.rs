@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{Message, TransportError, TransportErrorKind};
 use redrive_transport::{BatchLimits, Lanes};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::batch::Batch;
+use super::frames::Frames;
 use super::refusal;
 use crate::connection::{ChannelPool, ReconnectingConnection, blocked_by_the_broker, within_unblocked};
 use crate::convert::{self, Form};
 use crate::delay::MAX_WAIT;
 use crate::error;
-use crate::frames::Answer;
+use crate::frames::{Answer, CopyChannel};
 use crate::topology::Route;
 
 /// A batch has one route, so that no message waits or fails because of another queue. A route has at most two batches in progress:
@@ -179,15 +180,16 @@ impl Shared {
                 return Ok(());
             }
         };
-        let mut batch = Batch::new(&channel, route, connection.frame_max(), jobs.len());
-        let jobs = fitting(jobs, connection.frame_max(), &mut batch);
+        let frame_max = connection.frame_max();
+        let mut frames = Frames::new(channel.copies.number(), route, frame_max, jobs.len());
+        let jobs = fitting(jobs, frame_max, &mut frames);
         if jobs.is_empty() {
             self.channels.put_back(channel);
             return Ok(());
         }
         // If an alarm begins during a batch, the broker stores the batch after the alarm: giving it up would store it twice.
         // If this ends early, the channel is dropped: with a pending confirm it cannot be used again.
-        let publishing = batch.publish(route, jobs.iter().map(|job| &job.message));
+        let publishing = publish(&channel.copies, frames);
         match within_unblocked(self.confirm_timeout, || connection.is_blocked(), publishing).await {
             Some(Ok(answers)) => {
                 self.late().remove(route);
@@ -267,17 +269,31 @@ fn give_up(jobs: Vec<Job>, why: &TransportError) {
     }
 }
 
-/// Adds the jobs that still have a caller and fit into a frame to the batch, and returns them.
-fn fitting(jobs: Vec<Job>, frame_max: u32, batch: &mut Batch<'_>) -> Vec<Job> {
+/// Adds the jobs that still have a caller and fit into a frame to the frames of the batch, and returns them.
+fn fitting(jobs: Vec<Job>, frame_max: u32, frames: &mut Frames) -> Vec<Job> {
     let mut fit = Vec::with_capacity(jobs.len());
     for job in jobs.into_iter().filter(Job::is_awaited) {
         let fits = convert::check_header_size(&job.message, frame_max, job.form);
-        match fits.and_then(|()| batch.add(&job.message, job.form)) {
+        match fits.and_then(|()| frames.add(&job.message, job.form)) {
             Ok(()) => fit.push(job),
             Err(error) => job.answer(Err(error)),
         }
     }
     fit
+}
+
+/// Publishes messages and waits for all answers, in the same order. The channel has no other unconfirmed messages. After an error it has
+/// ended, and the result of its messages is not known.
+async fn publish(channel: &CopyChannel, frames: Frames) -> lapin::Result<Vec<Answer>> {
+    let (written, pieces) = frames.finish();
+    let copies = written.len();
+    let answers = channel.publish(written, pieces);
+    (0..copies).for_each(|_| fail_point(FailPoint::CopyHandedOver));
+    let answers = answers.await?;
+    for _ in answers.iter().filter(|answer| **answer == Answer::Stored) {
+        fail_point(FailPoint::CopyConfirmed);
+    }
+    Ok(answers)
 }
 
 /// Checks an expiration that RabbitMQ would close the channel over: messages beside it would be stored twice.

@@ -1,4 +1,4 @@
-//! Converts deliveries of the client library for the inbox.
+//! Converts deliveries for the inbox.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use redrive_core::{Delivery, Message, Origin};
 use redrive_transport::Arrival;
 
-use super::subscription::Read;
 use crate::broker::{deaths, delivery_count};
 use crate::convert;
 use crate::delay::DelayStrategy;
@@ -52,28 +51,10 @@ impl<'a> Arrivals<'a> {
         Self { channel, strategy, attempts_from_deaths: shared.options.attempts_from_deaths, origin }
     }
 
-    pub(super) fn convert(&mut self, read: Read) -> Arrived {
-        match read {
-            Read::Taken(TakenDelivery { tag, redelivered, source, header, body }) => {
-                let (message, left_out) = convert::taken(&header, body);
-                self.arrived(tag, redelivered, (&source.exchange, &source.routing_key), message, left_out)
-            }
-            Read::ByTheLibrary(delivery) => {
-                let (message, left_out) = convert::message(&delivery.properties, delivery.data);
-                let source = (delivery.exchange.as_str(), delivery.routing_key.as_str());
-                self.arrived(delivery.delivery_tag, delivery.redelivered, source, message, left_out)
-            }
-        }
-    }
-
-    fn arrived(
-        &mut self,
-        tag: u64,
-        redelivered: bool,
-        (exchange, routing_key): (&str, &str),
-        mut message: Message,
-        left_out: Option<String>,
-    ) -> Arrived {
+    pub(super) fn convert(&mut self, taken: TakenDelivery) -> Arrived {
+        let TakenDelivery { tag, redelivered, source, header, body } = taken;
+        let (mut message, left_out) = convert::read(&header, body);
+        let (exchange, routing_key) = (&*source.exchange, &*source.routing_key);
         if self.origin.exchange() != exchange || self.origin.routing_key() != routing_key {
             self.origin = origin(self.origin.queue(), exchange, routing_key);
         }

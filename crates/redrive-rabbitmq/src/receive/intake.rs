@@ -11,7 +11,7 @@ use tracing::{error, warn};
 use super::arrivals::{Arrivals, Arrived};
 use super::idle::IdleWatch;
 use super::prefetch::Sizing;
-use super::subscription::{CANCEL_TIMEOUT, Over, Read, Subscription};
+use super::subscription::{CANCEL_TIMEOUT, Over, Subscription};
 use crate::connection::LONGEST_BACKOFF;
 use crate::shared::Shared;
 use crate::topology;
@@ -155,7 +155,7 @@ impl Intake<'_> {
                 // Passes on all available deliveries: the consumer is woken once for them.
                 next = subscription.next(PASSED_ON_TOGETHER, &mut read) => {
                     delivered += read.len();
-                    last_tag = read.last().map_or(last_tag, Read::tag);
+                    last_tag = read.last().map_or(last_tag, |read| read.tag);
                     arrived.extend(read.drain(..).map(|read| arrivals.convert(read)));
                     source.push(arrived.drain(..));
                     if let Err(Over(why)) = next {
@@ -227,7 +227,7 @@ impl Intake<'_> {
     async fn after_cut(
         &mut self,
         source: &Source<Arrived>,
-        mut subscription: Subscription,
+        subscription: Subscription,
         ended: Ended,
     ) -> String {
         let channel = Arc::clone(&subscription.channel);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use lapin::Consumer;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -17,7 +17,7 @@ use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::delivery_channel::DeliveryChannel;
 use crate::error;
-use crate::frames::{DeliveryQueue, OwnChannel, TakenDelivery};
+use crate::frames::{DeliveryQueue, TakenDelivery};
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -30,25 +30,8 @@ const CONSUMER_TAG: &str = "redrive";
 /// A subscription and its channel.
 pub(super) struct Subscription {
     pub(super) channel: Arc<DeliveryChannel>,
-    /// Its deliveries, unless they go through the client library.
-    taken: Option<DeliveryQueue>,
-    /// Ends with the subscription.
+    /// Brings no deliveries: it ends with the subscription.
     consumer: Consumer,
-}
-
-/// A delivery, as it was read.
-pub(super) enum Read {
-    Taken(TakenDelivery),
-    ByTheLibrary(Box<lapin::message::Delivery>),
-}
-
-impl Read {
-    pub(super) fn tag(&self) -> u64 {
-        match self {
-            Self::Taken(taken) => taken.tag,
-            Self::ByTheLibrary(delivery) => delivery.delivery_tag,
-        }
-    }
 }
 
 /// A subscription has ended; why.
@@ -117,8 +100,7 @@ impl Subscription {
         limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
         let queue = short(shared.queue(), "the name of a queue").map_err(Refused::Other)?;
         // Before the first delivery can come.
-        let own = connection.own(&channel);
-        let taken = own.as_ref().map(OwnChannel::take_deliveries);
+        let deliveries = DeliveryQueue::new(connection.own(&channel));
         let arguments = arguments(&shared.options, connection.version);
         let consuming =
             channel.basic_consume(queue, CONSUMER_TAG.into(), BasicConsumeOptions::default(), arguments);
@@ -134,12 +116,12 @@ impl Subscription {
         info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "taking deliveries");
         let within = shared.options.ack_within;
         let interruptions = shared.deliveries.interruptions_before(connection.epoch);
-        let channel =
-            DeliveryChannel::new(channel, own, Arc::clone(connection), prefetch, within, interruptions);
-        Ok(Self { channel, taken, consumer })
+        let connection = Arc::clone(connection);
+        let channel = DeliveryChannel::new(channel, deliveries, connection, prefetch, within, interruptions);
+        Ok(Self { channel, consumer })
     }
 
-    /// Asks the broker to end the subscription. Earlier deliveries still arrive from the consumer, and can be settled.
+    /// Asks the broker to end the subscription. Earlier deliveries still arrive, and can be settled.
     pub(super) async fn cancel(&self) -> Result<(), String> {
         let channel = self.channel.channel();
         let cancelling = channel.basic_cancel(CONSUMER_TAG.into(), BasicCancelOptions::default());
@@ -152,27 +134,18 @@ impl Subscription {
 
     /// Waits until something has arrived, and adds up to `most` deliveries to `read`; an error if the subscription has ended, with
     /// all that had arrived before. Cancel safe.
-    pub(super) async fn next(&mut self, most: usize, read: &mut Vec<Read>) -> Result<(), Over> {
-        let mut next = match &self.taken {
-            None => self.consumer.next().await,
-            Some(taken) => tokio::select! {
-                biased;
-                () = taken.arrived() => {
-                    read.extend(taken.take(most).map(Read::Taken));
-                    return Ok(());
-                }
-                ended = self.consumer.next() => ended,
-            },
+    pub(super) async fn next(&mut self, most: usize, read: &mut Vec<TakenDelivery>) -> Result<(), Over> {
+        let ended = tokio::select! {
+            biased;
+            () = self.channel.deliveries().arrived() => {
+                read.extend(self.channel.deliveries().take(most));
+                return Ok(());
+            }
+            ended = self.consumer.next() => ended,
         };
-        while let Some(Ok(delivery)) = next {
-            read.push(Read::ByTheLibrary(Box::new(delivery)));
-            let more = if read.len() < most { self.consumer.next().now_or_never() } else { None };
-            let Some(more) = more else { return Ok(()) };
-            next = more;
-        }
         // What was sent before the end was read before it.
-        read.extend(self.taken.iter().flat_map(|taken| taken.take(usize::MAX)).map(Read::Taken));
-        Err(Over(match next {
+        self.rest(read);
+        Err(Over(match ended {
             Some(Err(error)) => error.to_string(),
             // The queue was deleted, or the broker took back deliveries that were held too long.
             _ => "RabbitMQ ended the subscription".to_owned(),
@@ -180,16 +153,13 @@ impl Subscription {
     }
 
     /// Adds the deliveries that have arrived already, and may be lost.
-    pub(super) fn rest(&mut self, read: &mut Vec<Read>) {
-        read.extend(self.taken.iter().flat_map(|taken| taken.take(usize::MAX)).map(Read::Taken));
-        while let Some(Some(Ok(delivery))) = self.consumer.next().now_or_never() {
-            read.push(Read::ByTheLibrary(Box::new(delivery)));
-        }
+    pub(super) fn rest(&self, read: &mut Vec<TakenDelivery>) {
+        read.extend(self.channel.deliveries().take(usize::MAX));
     }
 
-    /// Adds the last deliveries after [`cancel`](Self::cancel): the library's stream ends with the reply to it. The time limit is for a
+    /// Adds the last deliveries after [`cancel`](Self::cancel): the consumer ends with the reply to it. The time limit is for a
     /// connection that is lost meanwhile.
-    pub(super) async fn rest_after_cancel(&mut self, read: &mut Vec<Read>) {
+    pub(super) async fn rest_after_cancel(&mut self, read: &mut Vec<TakenDelivery>) {
         while let Ok(Ok(())) = timeout(CANCEL_TIMEOUT, self.next(usize::MAX, read)).await {}
         debug!(epoch = self.channel.epoch(), "takes no more deliveries");
     }

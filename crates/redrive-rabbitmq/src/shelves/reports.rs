@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use redrive_core::{EntryHandle, REPORT_QUEUE_PREFIX, ReportRequest, Reports, TransportError};
 
 use crate::connection::{Channel, Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
+use crate::frames::DeliveryQueue;
 
 /// Maximum number of reports that one call takes: more may come as fast as they are read.
 const MOST: usize = 10_000;
@@ -18,6 +19,7 @@ const MOST: usize = 10_000;
 pub(super) struct RabbitMqReports {
     queue: String,
     channel: Channel,
+    deliveries: DeliveryQueue,
     _connection: Arc<Connection>,
 }
 
@@ -30,7 +32,8 @@ impl RabbitMqReports {
         let name = short(&queue, "the name of a queue")?;
         let declaring = channel.queue_declare(name, options, FieldTable::default());
         with_timeout(&channel, declaring).await.map_err(|error| error::declaring(&queue, error))?;
-        Ok(Self { queue, channel, _connection: connection })
+        let deliveries = DeliveryQueue::new(connection.own(&channel));
+        Ok(Self { queue, channel, deliveries, _connection: connection })
     }
 
     pub(super) fn queue(&self) -> &str {
@@ -43,11 +46,10 @@ impl Reports for RabbitMqReports {
     async fn take(&mut self) -> Result<Vec<EntryHandle>, TransportError> {
         let mut handled = Vec::new();
         for _ in 0..MOST {
-            let name = short(&self.queue, "the name of a queue")?;
-            let getting = self.channel.basic_get(name, BasicGetOptions { no_ack: true });
-            let found = with_timeout(&self.channel, getting).await;
-            let Some(found) = found.map_err(|error| error::verifying(&self.queue, error))? else { break };
-            handled.extend(ReportRequest::reported(&found.delivery.data));
+            let found = with_timeout(&self.channel, self.deliveries.get(&self.queue, true)).await;
+            let found = found.map_err(|error| error::verifying(&self.queue, error))?;
+            let Some((report, _)) = found else { break };
+            handled.extend(ReportRequest::reported(&report.body));
         }
         Ok(handled)
     }

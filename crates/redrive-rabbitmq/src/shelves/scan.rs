@@ -5,9 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::message::Delivery;
 use lapin::options::BasicQosOptions;
-use redrive_core::{EntryHandle, Holder, Shelf, Shelved, TransportError};
+use redrive_core::{EntryHandle, Holder, Message, Shelf, Shelved, TransportError};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
@@ -26,6 +25,7 @@ use crate::connection::{Connection, joined, while_open};
 use crate::convert;
 use crate::delivery_channel::DeliveryChannel;
 use crate::error;
+use crate::frames::TakenDelivery;
 use crate::receipt::Receipt;
 use crate::topology::{self, QueueState};
 
@@ -39,7 +39,28 @@ const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 const COUNTED_ALONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The messages of a window, and how many are left to take.
-type Taking = (Vec<Delivery>, u32);
+type Taking = (Vec<TakenDelivery>, u32);
+
+/// A message in flight that the scan has not returned yet.
+struct Read {
+    message: Message,
+    tag: u64,
+    redelivered: bool,
+    whole: bool,
+}
+
+impl Read {
+    fn from(taken: TakenDelivery) -> Self {
+        let TakenDelivery { tag, redelivered, header, body, .. } = taken;
+        let (message, left_out) = convert::read(&header, body);
+        Self { message, tag, redelivered, whole: left_out.is_none() }
+    }
+
+    /// Returns true if a quorum queue has delivered this message before. A message that it dead-lettered may only seem so.
+    fn came_back_to_a_quorum_queue(&self) -> bool {
+        self.redelivered && delivery_count::HEADERS.iter().any(|name| self.message.headers().contains(name))
+    }
+}
 
 /// A message of the shelf, in flight.
 pub(super) struct Found {
@@ -155,7 +176,7 @@ pub(super) struct Scan {
     /// True if what is given back now would stand behind messages that were behind it.
     moves: bool,
     /// In flight, and not returned yet.
-    ahead: VecDeque<Delivery>,
+    ahead: VecDeque<Read>,
     /// Messages to give back, in this order, and their names.
     held: Vec<u64>,
     /// The last one that was returned, until it is kept or removed.
@@ -177,14 +198,13 @@ impl Scan {
         if self.ahead.is_empty() {
             self.take_window().await?;
         }
-        let Some(delivery) = self.ahead.pop_front() else { return Ok(None) };
-        let (mut message, left_out) = convert::message(&delivery.properties, delivery.data);
+        let Some(Read { mut message, tag, whole, .. }) = self.ahead.pop_front() else { return Ok(None) };
         // Each look raises them: they are the queue's, and not part of the entry.
         message.headers_mut().retain(|name, _| !delivery_count::HEADERS.contains(&name));
         let name = self.numbers.next(&self.taken, self.shelf, Fingerprint::of(&message));
         let shelved = self.owners.mark(deaths::shelved(name.handle(self.shelf), message));
-        self.in_hand = Some(delivery.delivery_tag);
-        Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole: left_out.is_none() }))
+        self.in_hand = Some(tag);
+        Ok(Some(Found { name, shelved, tag, whole }))
     }
 
     /// Returns true if there may be a next one.
@@ -276,13 +296,14 @@ impl Scan {
         self.taking = None;
         let (taken, left) = joined(ended)?;
         self.left = Some(left);
-        let Some(last) = taken.last() else { return Ok(()) };
-        self.window_ends.push(last.delivery_tag);
-        self.moves = self.read_effect == ReadEffect::MovesToTheEnd || came_back_to_a_quorum_queue(last);
-        self.largest_body = taken.iter().map(|found| found.data.len()).fold(self.largest_body, usize::max);
-        let counts = taken.iter().map(delivery_count::returns_of);
-        let highest = counts.max().unwrap_or(0);
-        self.ahead.extend(taken);
+        self.ahead.extend(taken.into_iter().map(Read::from));
+        let Some(last) = self.ahead.back() else { return Ok(()) };
+        self.window_ends.push(last.tag);
+        self.moves = self.read_effect == ReadEffect::MovesToTheEnd || last.came_back_to_a_quorum_queue();
+        let bodies = self.ahead.iter().map(|read| read.message.body().len());
+        self.largest_body = bodies.fold(self.largest_body, usize::max);
+        let counts = self.ahead.iter().map(|read| delivery_count::returns(read.message.headers()));
+        let highest = i64::from(counts.max().unwrap_or(0));
         if let ReadEffect::SafeBelow(limit) = self.read_effect
             && highest >= delivery_limit::refused_from(limit)
         {
@@ -299,7 +320,7 @@ impl Scan {
     async fn end(mut self) -> Result<Option<Holder>, TransportError> {
         self.held.extend(self.in_hand);
         loop {
-            self.held.extend(self.ahead.drain(..).map(|found| found.delivery_tag));
+            self.held.extend(self.ahead.drain(..).map(|read| read.tag));
             let goes_on =
                 self.taking.is_some() || self.left != Some(0) && self.moves && !self.held.is_empty();
             if !goes_on || self.take_window().await.is_err() {
@@ -356,12 +377,11 @@ async fn take_window(
     queue: String,
     left_and_size: Option<(u32, u32)>,
 ) -> Result<Taking, TransportError> {
-    let channel = channel.channel();
     let Some((left, size)) = left_and_size else {
-        let found = window::first(channel, &queue).await?;
+        let found = window::first(&channel, &queue).await?;
         return Ok(found.map_or_else(Taking::default, |(first, left)| (vec![first], left)));
     };
-    let taken = window::take(channel, &queue, size).await?;
+    let taken = window::take(&channel, &queue, size).await?;
     let count = taken.len() as u32;
     // Another client took the others.
     let left = if count < size { 0 } else { left.saturating_sub(count) };
@@ -373,13 +393,6 @@ async fn take_window(
 struct Refusal {
     last: u64,
     messages: u32,
-}
-
-/// Returns true if a quorum queue has delivered this message before. A message that it dead-lettered may only seem so.
-fn came_back_to_a_quorum_queue(delivery: &Delivery) -> bool {
-    let headers = delivery.properties.headers().as_ref();
-    let has = |name: &&str| headers.is_some_and(|headers| headers.contains_key(name));
-    delivery.redelivered && delivery_count::HEADERS.iter().any(has)
 }
 
 /// Divides the kept messages into refusals, each of at most `at_once` messages of one window.

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use lapin::Consumer;
-use lapin::message::{BasicGetMessage, Delivery};
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use redrive_core::TransportError;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
-use crate::connection::{Channel, while_open};
+use crate::connection::while_open;
 use crate::convert::short;
+use crate::delivery_channel::DeliveryChannel;
 use crate::error;
+use crate::frames::{Got, TakenDelivery};
 use crate::topology;
 
 /// Maximum number of messages in one window.
@@ -32,17 +33,19 @@ pub(super) fn next_size(last: u32, largest_body: usize, left: u32) -> u32 {
 }
 
 /// Takes the first message, and the number of those behind it.
-pub(super) async fn first(channel: &Channel, queue: &str) -> Result<Option<(Delivery, u32)>, TransportError> {
-    let name = short(queue, "the name of a queue")?;
-    let getting = channel.basic_get(name, BasicGetOptions { no_ack: false });
-    let found = while_open(channel, getting).await.map_err(|failed| cannot_read(queue, failed))?;
-    Ok(found.map(|BasicGetMessage { delivery, message_count }| (delivery, message_count)))
+pub(super) async fn first(channel: &DeliveryChannel, queue: &str) -> Result<Option<Got>, TransportError> {
+    channel.get(queue).await.map_err(|failed| cannot_read(queue, failed))
 }
 
 /// Takes the next `size` messages, in the order of the queue; fewer if another client took some, more if the broker was slow.
 ///
 /// The consumer is cancelled before anything is settled: otherwise the broker would deliver more.
-pub(super) async fn take(channel: &Channel, queue: &str, size: u32) -> Result<Vec<Delivery>, TransportError> {
+pub(super) async fn take(
+    delivery_channel: &DeliveryChannel,
+    queue: &str,
+    size: u32,
+) -> Result<Vec<TakenDelivery>, TransportError> {
+    let channel = delivery_channel.channel();
     let prefetch = u16::try_from(size).unwrap_or(u16::MAX);
     let failed = |failed| cannot_read(queue, failed);
     let limiting = channel.basic_qos(prefetch, BasicQosOptions { global: false });
@@ -51,44 +54,56 @@ pub(super) async fn take(channel: &Channel, queue: &str, size: u32) -> Result<Ve
     let name = short(queue, "the name of a queue")?;
     let consuming = channel.basic_consume(name, "".into(), options, FieldTable::default());
     let mut consumer = while_open(channel, consuming).await.map_err(failed)?;
-    let taken = collect(channel, queue, &mut consumer, usize::from(prefetch)).await;
+    let taken = collect(delivery_channel, queue, &mut consumer, usize::from(prefetch)).await;
     let cancelling = channel.basic_cancel(consumer.tag(), BasicCancelOptions { nowait: false });
     while_open(channel, cancelling).await.map_err(failed)?;
-    taken
+    let mut taken = taken?;
+    // What the broker assigned to the consumer before it was cancelled.
+    taken.extend(delivery_channel.deliveries().take(usize::MAX));
+    // Tags are given in the order of the queue.
+    taken.sort_unstable_by_key(|found| found.tag);
+    Ok(taken)
 }
 
 async fn collect(
-    channel: &Channel,
+    channel: &DeliveryChannel,
     queue: &str,
     consumer: &mut Consumer,
     size: usize,
-) -> Result<Vec<Delivery>, TransportError> {
-    let (mut taken, mut behind) = (Vec::with_capacity(size), Vec::new());
+) -> Result<Vec<TakenDelivery>, TransportError> {
+    let mut taken = Vec::with_capacity(size);
     let (mut is_empty, mut asked) = (false, 0);
     // What the broker has assigned to the consumer must arrive: nobody would see it until the channel ends.
-    while taken.len() + behind.len() < size {
-        match timeout(QUIET, consumer.next()).await {
-            Ok(Some(Ok(delivery))) => {
-                taken.push(delivery);
+    while taken.len() < size {
+        tokio::select! {
+            biased;
+            () = channel.deliveries().arrived() => {
+                taken.extend(channel.deliveries().take(usize::MAX));
                 asked = 0;
+                continue;
             }
-            Ok(Some(Err(cause))) => return Err(cannot_read(queue, cause)),
-            Ok(None) => return Err(error::lost("the broker ended the subscription of a scan")),
-            // Everything that the answer was behind is here.
-            Err(_) if is_empty => break,
-            // A slow broker has the rest still to send. Only asked: a quorum queue of 4.3 would put a message of `basic.get` back before
-            // those of the consumer.
-            Err(_) if asked < MOST_ASKED && topology::count_on(channel, queue).await? > 0 => asked += 1,
-            // Another client took a message, or the broker has sent all. The answer is behind the messages of the consumer.
-            Err(_) => match first(channel, queue).await? {
-                Some((delivery, _)) => behind.push(delivery),
-                None => is_empty = true,
-            },
+            ended = consumer.next() => return Err(match ended {
+                Some(Err(cause)) => cannot_read(queue, cause),
+                _ => error::lost("the broker ended the subscription of a scan"),
+            }),
+            () = sleep(QUIET) => {}
+        }
+        // Everything that the answer was behind is here.
+        if is_empty {
+            break;
+        }
+        // A slow broker has the rest still to send. Only asked: a quorum queue of 4.3 would put a message of `basic.get` back before those
+        // of the consumer.
+        if asked < MOST_ASKED && topology::count_on(channel.channel(), queue).await? > 0 {
+            asked += 1;
+            continue;
+        }
+        // Another client took a message, or the broker has sent all. The answer is behind the messages of the consumer.
+        match first(channel, queue).await? {
+            Some((delivery, _)) => taken.push(delivery),
+            None => is_empty = true,
         }
     }
-    taken.extend(behind);
-    // Tags are given in the order of the queue.
-    taken.sort_unstable_by_key(|found| found.delivery_tag);
     Ok(taken)
 }
 

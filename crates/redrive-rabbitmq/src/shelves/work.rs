@@ -241,9 +241,7 @@ impl RabbitMqShelves {
     pub(super) fn as_stored(&self, copy: &Message) -> Result<Message, TransportError> {
         let user = self.shared.connections.publishing()?.user();
         let copy = convert::for_publishing(copy.clone(), &user, Form::OnShelf);
-        let properties = convert::properties(&copy, Form::OnShelf)?;
-        let (read, _) = convert::message(&properties, copy.body().to_vec());
-        Ok(read)
+        convert::as_read(&copy, Form::OnShelf)
     }
 
     /// Applies the action to one entry.

@@ -9,17 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
-use lapin::options::BasicGetOptions;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{Message, Needs, TransportError, TransportErrorKind};
 use tracing::info;
 
-use crate::connection::while_open;
-use crate::convert::{self, Form, short};
+use crate::convert::{self, Form};
 use crate::copy_store::Waiting;
 use crate::delay::{Delay, DelayStrategy};
 use crate::delivery_channel::DeliveryChannel;
 use crate::error;
+use crate::frames::TakenDelivery;
 use crate::options::Options;
 use crate::publish::{Caller, RefusedInTurn};
 use crate::receipt::Receipt;
@@ -229,14 +228,11 @@ impl Transfer {
         let most = self.per_second.map_or(TOGETHER, |rate| TOGETHER.min(rate as usize));
         let mut batch = Vec::new();
         while batch.len() < most {
-            let channel = channel.channel();
-            let queue = short(&source.name, "the name of a queue")?;
-            let found =
-                while_open(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
-            let Some(found) = found.map_err(|error| error::verifying(&source.name, error))? else { break };
-            let delivery = found.delivery;
-            let (message, left_out) = convert::message(&delivery.properties, delivery.data);
-            batch.push(Taken { whole: left_out.is_none(), tag: delivery.delivery_tag, message });
+            let found = channel.get(&source.name).await;
+            let found = found.map_err(|error| error::verifying(&source.name, error))?;
+            let Some((TakenDelivery { tag, header, body, .. }, _)) = found else { break };
+            let (message, left_out) = convert::read(&header, body);
+            batch.push(Taken { whole: left_out.is_none(), tag, message });
         }
         Ok(batch)
     }

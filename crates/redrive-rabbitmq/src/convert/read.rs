@@ -1,17 +1,27 @@
-//! Converts messages that were taken off the stream. The client library's own reading of the same bytes gives the same messages.
+//! Converts received messages.
+
+use std::time::Duration;
 
 use redrive_amqp091 as amqp;
 use redrive_core::{Bytes, Headers, Message, Properties, Timestamp, Value};
 use redrive_transport::text::take_text;
 
-use super::{PERSISTENT, SESSION_ID, TO, milliseconds, unwrap_headers};
+use super::{PERSISTENT, SESSION_ID, TO, unwrap_headers};
 
-/// Converts a message from the payload of its content header, and its body. Also returns what was left out of the headers.
-pub(crate) fn taken(header: &Bytes, body: Bytes) -> (Message, Option<String>) {
-    let Ok(amqp::ContentHeader { properties, .. }) = amqp::ContentHeader::decode(header) else {
-        let why = "all of them: RabbitMQ sent what is no content header".to_owned();
-        return (Message::from_parts(body, Headers::new(), Properties::default()), Some(why));
-    };
+/// Converts a message from the payload of its content header, and its body. Also returns what was left out of the headers, if they are
+/// not complete.
+pub(crate) fn read(header: &Bytes, body: Bytes) -> (Message, Option<String>) {
+    match amqp::ContentHeader::decode(header) {
+        Ok(amqp::ContentHeader { properties, .. }) => message(properties, body),
+        Err(_) => {
+            let why = "all of them: RabbitMQ sent what is no content header".to_owned();
+            (Message::from_parts(body, Headers::new(), Properties::default()), Some(why))
+        }
+    }
+}
+
+/// Does the same from decoded properties.
+pub(super) fn message(properties: amqp::Properties, body: Bytes) -> (Message, Option<String>) {
     let mut headers = properties.headers.as_ref().map(headers_from).unwrap_or_default();
     let left_out = unwrap_headers(&mut headers);
     let text = |text: Option<amqp::ShortStr>| text.map(|text| text.to_str().into_owned());
@@ -67,4 +77,8 @@ fn value_from(value: amqp::Value) -> Value {
         amqp::Value::Table(table) => Value::Table(entries(table.into_iter())),
         amqp::Value::Void => Value::Null,
     }
+}
+
+fn milliseconds(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().map(Duration::from_millis)
 }
