@@ -7,9 +7,9 @@ pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\x00\x00\x09\x01";
 /// The heartbeat frame.
 pub const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, FRAME_END];
 /// Number of bytes of a frame beside its payload; `frame_max` counts them.
-pub const FRAME_OVERHEAD: usize = HEADER + 1;
-
-const HEADER: usize = 7;
+pub const FRAME_OVERHEAD: usize = FRAME_HEAD + 1;
+/// Number of bytes before the payload: type, channel, and size.
+pub const FRAME_HEAD: usize = 7;
 /// The last byte of a frame.
 pub const FRAME_END: u8 = 0xCE;
 
@@ -28,33 +28,29 @@ pub struct Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// A [`Method`](crate::Method).
-    Method,
+    Method = 1,
     /// A [`ContentHeader`](crate::ContentHeader).
-    Header,
+    Header = 2,
     /// A part of a message's body.
-    Body,
+    Body = 3,
     /// Nothing: a sign of life.
-    Heartbeat,
+    Heartbeat = 8,
 }
 
 impl FrameKind {
-    fn of(number: u8) -> Result<Self, DecodeError> {
-        match number {
-            1 => Ok(Self::Method),
-            2 => Ok(Self::Header),
-            3 => Ok(Self::Body),
-            8 => Ok(Self::Heartbeat),
-            other => Err(DecodeError::UnknownFrame(other)),
-        }
+    /// Returns the first byte of a frame of this kind.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
     }
+}
 
-    fn number(self) -> u8 {
-        match self {
-            Self::Method => 1,
-            Self::Header => 2,
-            Self::Body => 3,
-            Self::Heartbeat => 8,
-        }
+impl TryFrom<u8> for FrameKind {
+    type Error = DecodeError;
+
+    fn try_from(number: u8) -> Result<Self, DecodeError> {
+        let all = [Self::Method, Self::Header, Self::Body, Self::Heartbeat];
+        all.into_iter().find(|kind| kind.number() == number).ok_or(DecodeError::UnknownFrame(number))
     }
 }
 
@@ -65,21 +61,21 @@ impl Frame {
     /// # Errors
     /// If the bytes are no frame. They stay where they are.
     pub fn take(from: &mut BytesMut, max_payload: usize) -> Result<Option<Self>, DecodeError> {
-        let Some(header) = from.first_chunk::<HEADER>() else {
+        let Some(header) = from.first_chunk::<FRAME_HEAD>() else {
             // A wrong first byte needs no more of them.
-            return from.first().map_or(Ok(None), |kind| FrameKind::of(*kind).map(|_| None));
+            return from.first().map_or(Ok(None), |kind| FrameKind::try_from(*kind).map(|_| None));
         };
-        let kind = FrameKind::of(header[0])?;
+        let kind = FrameKind::try_from(header[0])?;
         let channel = u16::from_be_bytes([header[1], header[2]]);
         let size = u32::from_be_bytes([header[3], header[4], header[5], header[6]]) as usize;
         if size > max_payload {
             return Err(DecodeError::FrameTooLarge { size, limit: max_payload });
         }
-        match from.get(HEADER + size) {
+        match from.get(FRAME_HEAD + size) {
             None => Ok(None),
             Some(&FRAME_END) => {
-                let frame = from.split_to(HEADER + size + 1).freeze();
-                Ok(Some(Self { kind, channel, payload: frame.slice(HEADER..HEADER + size) }))
+                let frame = from.split_to(FRAME_HEAD + size + 1).freeze();
+                Ok(Some(Self { kind, channel, payload: frame.slice(FRAME_HEAD..FRAME_HEAD + size) }))
             }
             Some(other) => Err(DecodeError::FrameEnd(*other)),
         }
@@ -109,7 +105,7 @@ pub(crate) fn with_frame(
     let at = out.len();
     write_frame_head(kind, channel, 0, out);
     write(out);
-    let size = u32::try_from(out.len() - at - HEADER).unwrap_or(u32::MAX);
-    out[at + 3..at + HEADER].copy_from_slice(&size.to_be_bytes());
+    let size = u32::try_from(out.len() - at - FRAME_HEAD).unwrap_or(u32::MAX);
+    out[at + 3..at + FRAME_HEAD].copy_from_slice(&size.to_be_bytes());
     out.put_u8(FRAME_END);
 }

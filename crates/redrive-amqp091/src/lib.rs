@@ -14,6 +14,7 @@ mod frame;
 mod method;
 mod properties;
 mod raw_table;
+mod readable;
 pub mod reply;
 mod short_str;
 mod value;
@@ -25,7 +26,8 @@ mod tests;
 pub use content::{ContentHeader, write_content, write_header_frame};
 pub use error::DecodeError;
 pub use frame::{
-    FRAME_END, FRAME_OVERHEAD, Frame, FrameKind, HEARTBEAT, PROTOCOL_HEADER, write_frame, write_frame_head,
+    FRAME_END, FRAME_HEAD, FRAME_OVERHEAD, Frame, FrameKind, HEARTBEAT, PROTOCOL_HEADER, write_frame,
+    write_frame_head,
 };
 pub use method::{
     Access, Basic, Channel, Confirm, Connection, Exchange, Method, Queue, Tx, access, basic, channel,
@@ -33,5 +35,6 @@ pub use method::{
 };
 pub use properties::Properties;
 pub use raw_table::{Entries, RawTable};
+pub use readable::{Changed, make_readable};
 pub use short_str::{ShortStr, TooLong};
 pub use value::{Decimal, Table, Value};

@@ -59,19 +59,19 @@ impl RawTable {
     /// Returns whether there is an entry with this key.
     #[must_use]
     pub fn contains(&self, key: &str) -> bool {
+        self.encoded_entries().any(|(name, _)| name == key.as_bytes())
+    }
+
+    /// Returns the entries in order, still encoded, each behind its key.
+    pub fn encoded_entries(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut from = Reader::new(&self.0);
-        while from.remaining() > 0 {
-            let Ok(length) = from.u8() else { return false };
-            match from.peek(usize::from(length)) {
-                Ok(name) if name == key.as_bytes() => return true,
-                Ok(_) => {}
-                Err(_) => return false,
-            }
-            if Value::skip(&mut from, Table::MAX_DEPTH - 1).is_err() {
-                return false;
-            }
-        }
-        false
+        std::iter::from_fn(move || {
+            let at = from.position();
+            let length = from.u8().ok()?;
+            let key = from.peek(usize::from(length)).ok()?;
+            Value::skip(&mut from, Table::MAX_DEPTH - 1).ok()?;
+            Some((key, &self.0[at..from.position()]))
+        })
     }
 
     /// Returns the entries in order, each decoded when it is reached.

@@ -284,15 +284,10 @@ impl Value {
 
     /// Passes over a value, its letter included, and checks it as [`read`](Self::read) does.
     pub(crate) fn skip(from: &mut Reader<'_>, depth: usize) -> Result<(), DecodeError> {
-        let length = match from.u8()? {
-            b'V' => 0,
-            b't' | b'b' | b'B' => 1,
-            b's' | b'u' => 2,
-            b'I' | b'i' | b'f' => 4,
-            b'D' => 5,
-            b'l' | b'L' | b'd' | b'T' => 8,
-            b'S' | b'x' => from.u32()? as usize,
-            b'A' => {
+        let length = match Length::of(from.u8()?)? {
+            Length::Fixed(length) => length,
+            Length::Counted => from.u32()? as usize,
+            Length::Array => {
                 let depth = depth.checked_sub(1).ok_or(DecodeError::TooDeep)?;
                 return within(from, |from, end| {
                     while from.position() < end {
@@ -301,7 +296,7 @@ impl Value {
                     Ok(())
                 });
             }
-            b'F' => {
+            Length::Table => {
                 let depth = depth.checked_sub(1).ok_or(DecodeError::TooDeep)?;
                 return within(from, |from, end| {
                     while from.position() < end {
@@ -312,9 +307,36 @@ impl Value {
                     Ok(())
                 });
             }
-            other => return Err(DecodeError::UnknownFieldType(other)),
         };
         from.skip(length)
+    }
+}
+
+/// How long a value is, by its type's letter.
+pub(crate) enum Length {
+    Fixed(usize),
+    /// It begins with its length.
+    Counted,
+    /// The same, and values follow.
+    Array,
+    /// The same, and keys with values follow.
+    Table,
+}
+
+impl Length {
+    pub(crate) fn of(letter: u8) -> Result<Self, DecodeError> {
+        Ok(match letter {
+            b'V' => Self::Fixed(0),
+            b't' | b'b' | b'B' => Self::Fixed(1),
+            b's' | b'u' => Self::Fixed(2),
+            b'I' | b'i' | b'f' => Self::Fixed(4),
+            b'D' => Self::Fixed(5),
+            b'l' | b'L' | b'd' | b'T' => Self::Fixed(8),
+            b'S' | b'x' => Self::Counted,
+            b'A' => Self::Array,
+            b'F' => Self::Table,
+            other => return Err(DecodeError::UnknownFieldType(other)),
+        })
     }
 }
 

@@ -7,6 +7,12 @@ use crate::frame::with_frame;
 use crate::wire::{Reader, Writer};
 use crate::{DecodeError, FrameKind, RawTable, ShortStr};
 
+const fn id(class: u16, number: u16) -> [u8; 4] {
+    let [a, b] = class.to_be_bytes();
+    let [c, d] = number.to_be_bytes();
+    [a, b, c, d]
+}
+
 classes! {
     /// Opening, tuning and closing a connection.
     Connection connection 10 {

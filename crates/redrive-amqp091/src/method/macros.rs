@@ -31,6 +31,8 @@ macro_rules! classes {
                         pub const CLASS: u16 = $class_number;
                         /// Number of the method within its class.
                         pub const NUMBER: u16 = $number;
+                        /// Both, as the payload of a frame begins.
+                        pub const ID: [u8; 4] = id(Self::CLASS, Self::NUMBER);
 
                         fn read(_from: &mut Reader<'_>) -> Result<Self, DecodeError> {
                             Ok(Self { $($field: Field::read(_from)?,)* })

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use lapin::types::{AMQPValue, FieldTable, parsing::parse_field_table};
+use redrive_amqp091::{Connection, Method};
+use redrive_core::Bytes;
 
 /// A version of RabbitMQ, as far as behaviour depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +18,7 @@ impl Version {
     pub(crate) const V4_3: Self = Self { major: 4, minor: 3 };
 
     /// Parses `4.3.6`, `3.13.0-rc.1`, …
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(['.', '-', '+']);
         Some(Self { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
     }
@@ -29,18 +30,21 @@ impl fmt::Display for Version {
     }
 }
 
-/// Parses `connection.start`: class 10, method 10, two version numbers, the server's properties.
+/// Returns the version in `connection.start`.
 pub(crate) fn read_greeting(greeting: &[u8]) -> Option<Version> {
-    let table = greeting.strip_prefix(&[0, 10, 0, 10, 0, 9])?;
-    let (_, properties): (_, FieldTable) = parse_field_table(table).ok()?;
-    match properties.inner().get("version")? {
-        AMQPValue::LongString(text) => Version::parse(std::str::from_utf8(text.as_bytes()).ok()?),
+    match Method::decode(&Bytes::copy_from_slice(greeting)).ok()? {
+        Method::Connection(Connection::Start(start)) => {
+            Version::parse(start.server_properties.get("version")?.as_str()?)
+        }
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+    use redrive_amqp091::{Table, connection};
+
     use super::*;
 
     #[test]
@@ -53,9 +57,10 @@ mod tests {
 
     #[test]
     fn a_greeting_cut_short_is_no_version_and_no_panic() {
-        let entry = b"\x07versionS\x00\x00\x00\x054.3.6";
-        let mut greeting = vec![0, 10, 0, 10, 0, 9, 0, 0, 0, u8::try_from(entry.len()).unwrap()];
-        greeting.extend(entry);
+        let mut greeting = BytesMut::new();
+        let server_properties = Table::new().with("version", "4.3.6").encode();
+        let start = connection::Start { version_minor: 9, server_properties, ..connection::Start::default() };
+        Method::from(start).write(&mut greeting);
         assert_eq!(read_greeting(&greeting), Some(Version::V4_3));
         for length in 0..greeting.len() {
             assert_eq!(read_greeting(&greeting[..length]), None);

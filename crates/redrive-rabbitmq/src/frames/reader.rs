@@ -272,7 +272,7 @@ impl FrameReader {
     fn shorten(&mut self, frame_type: u8, whole: usize) -> Option<usize> {
         let longest = self.longest.filter(|longest| frame_type == HEADER && whole > *longest)?;
         let frame = &mut self.buffer[self.ready..self.ready + whole];
-        let payload = &mut frame[HEAD..whole - END];
+        let payload = &frame[HEAD..whole - END];
         let Shortened { payload, left_out } = shorten(payload, longest - HEAD - END, left_out_mark())?;
         tracing::warn!(
             frame = whole,

@@ -235,7 +235,7 @@ fn tune(frame_max: u32) -> Vec<u8> {
 fn with_header(bytes: usize) -> Vec<u8> {
     let long = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
     let headers = [&b"\x04fillS"[..], &long(&vec![b'x'; bytes])].concat();
-    frame(HEADER, &[&[0; 12][..], &(1_u16 << 13).to_be_bytes(), &long(&headers)].concat())
+    frame(HEADER, &[&[0, 60][..], &[0; 10], &(1_u16 << 13).to_be_bytes(), &long(&headers)].concat())
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use redrive_amqp091::ContentHeader;
+use redrive_amqp091::{ContentHeader, channel};
 use redrive_core::Bytes;
 
 use super::channels::{OwnChannel, OwnChannels};
 use super::confirms::{Answer, Written};
 use super::deliveries::{DeliveryQueue, Got, TakenDelivery};
-use super::frame::{CHANNEL_CLOSE, END, HEAD, METHOD};
+use super::frame::{END, HEAD, METHOD};
 use super::reader::{FrameReader, Greeting};
 use super::writer::{FrameWriter, PROTOCOL_HEADER};
 use crate::convert::{self, Form};
@@ -146,7 +146,7 @@ pub fn replay_write(input: &[u8]) {
                 drop(own.write(VecDeque::from(frames.map(Bytes::from))));
             }
             3 if before_the_end.is_none() => {
-                by_library.extend(frame(OWN, &CHANNEL_CLOSE));
+                by_library.extend(frame(OWN, &channel::Close::ID));
                 before_the_end = Some(by_us.len());
             }
             _ => takes(&mut writer, size, &mut out),
@@ -186,7 +186,7 @@ fn sides(mut out: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let (mut ours, mut is_over) = (Vec::new(), false);
     while let Some(frame) = next_frame(&mut out) {
         let payload = &frame[HEAD..frame.len() - END];
-        if frame[2] != OWN || payload == CHANNEL_CLOSE {
+        if frame[2] != OWN || payload == channel::Close::ID {
             is_over |= frame[2] == OWN;
             library.extend(frame);
             continue;

@@ -3,16 +3,14 @@
 
 use std::sync::Arc;
 
+use redrive_amqp091::{basic, channel, connection};
 use redrive_core::Bytes;
 
 use super::channels::OwnChannels;
 use super::confirms::Confirms;
 use super::deliveries::{Queue, Source, TakenDelivery};
 use super::ended::Ended;
-use super::frame::{
-    BASIC_ACK, BASIC_DELIVER, BASIC_GET_EMPTY, BASIC_GET_OK, BASIC_NACK, BASIC_RETURN, BODY, CHANNEL_CLOSE,
-    CHANNEL_CLOSE_OK, CONNECTION_CLOSE, CONNECTION_CLOSE_OK, HEADER, METHOD,
-};
+use super::frame::{BODY, HEADER, METHOD};
 
 /// Memory for a body is reserved up to this size at once: beyond, as it arrives.
 const RESERVED: u64 = 1 << 20;
@@ -62,13 +60,15 @@ impl Taker {
     pub(super) fn takes(&self, frame_type: u8, channel: u16, payload: &[u8]) -> bool {
         let mut incomplete = self.incomplete.iter().filter(|one| one.channel == channel);
         match (frame_type, payload.first_chunk()) {
-            (METHOD, Some(&(BASIC_DELIVER | BASIC_GET_OK | BASIC_GET_EMPTY))) => {
+            (METHOD, Some(&(basic::Deliver::ID | basic::GetOk::ID | basic::GetEmpty::ID))) => {
                 self.channels.deliveries_of(channel).is_some()
             }
-            (METHOD, Some(&(BASIC_ACK | BASIC_NACK | BASIC_RETURN))) => {
+            (METHOD, Some(&(basic::Ack::ID | basic::Nack::ID | basic::Return::ID))) => {
                 self.channels.confirms_of(channel).is_some()
             }
-            (METHOD, Some(&(CHANNEL_CLOSE | CHANNEL_CLOSE_OK))) => self.channels.is_closed_by_library(),
+            (METHOD, Some(&(channel::Close::ID | channel::CloseOk::ID))) => {
+                self.channels.is_closed_by_library()
+            }
             (HEADER, _) => incomplete.any(|one| one.content.is_none()),
             (BODY, _) => incomplete.any(|one| one.content.is_some()),
             _ => false,
@@ -79,27 +79,27 @@ impl Taker {
     pub(super) fn method(&mut self, channel: u16, payload: &[u8]) -> bool {
         let Some((method, arguments)) = payload.split_first_chunk() else { return false };
         let taken = match *method {
-            BASIC_DELIVER => self.deliver(channel, arguments),
-            BASIC_GET_OK => self.got(channel, arguments),
-            BASIC_GET_EMPTY => self.got_nothing(channel),
-            BASIC_ACK => self.confirm(channel, arguments, true),
-            BASIC_NACK => self.confirm(channel, arguments, false),
-            BASIC_RETURN => self.comes_back(channel, arguments),
-            CHANNEL_CLOSE => {
+            basic::Deliver::ID => self.deliver(channel, arguments),
+            basic::GetOk::ID => self.got(channel, arguments),
+            basic::GetEmpty::ID => self.got_nothing(channel),
+            basic::Ack::ID => self.confirm(channel, arguments, true),
+            basic::Nack::ID => self.confirm(channel, arguments, false),
+            basic::Return::ID => self.comes_back(channel, arguments),
+            channel::Close::ID => {
                 self.channels.broker_ends(channel, ended(arguments));
                 self.forget(channel);
                 self.with_the_connection()
             }
-            CHANNEL_CLOSE_OK => {
+            channel::CloseOk::ID => {
                 self.channels.is_over(channel);
                 self.forget(channel);
                 self.with_the_connection()
             }
-            CONNECTION_CLOSE => {
+            connection::Close::ID => {
                 self.channels.connection_ends(ended(arguments));
                 None
             }
-            CONNECTION_CLOSE_OK => {
+            connection::CloseOk::ID => {
                 self.closed = true;
                 None
             }
@@ -248,7 +248,7 @@ impl Taker {
     /// Keeps the reason of a channel's end if it is an answer. Returns true if the library is not told the reason.
     pub(super) fn keeps_answer(&self, channel: u16, payload: &[u8]) -> bool {
         payload
-            .strip_prefix(&CHANNEL_CLOSE)
+            .strip_prefix(&channel::Close::ID)
             .is_some_and(|arguments| self.channels.is_answered(channel, ended(arguments)))
     }
 

@@ -1,13 +1,14 @@
 //! Puts what the library writes and redrive's own frames behind each other. No I/O.
 
 use bytes::{Buf as _, BytesMut};
+use redrive_amqp091::{channel, connection};
 use redrive_core::Bytes;
 
 use super::channels::{OwnChannels, Unit};
-use super::frame::{CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONNECTION_CLOSE, END, HEAD, METHOD};
+use super::frame::{END, HEAD, METHOD};
 
 /// The first bytes of a connection, which are no frame.
-pub(super) const PROTOCOL_HEADER: usize = 8;
+pub(super) const PROTOCOL_HEADER: usize = redrive_amqp091::PROTOCOL_HEADER.len();
 /// Number of bytes of a method that tell which one it is.
 const METHOD_SEEN: usize = HEAD + 4;
 /// The library waits while this many of its bytes are not written yet.
@@ -100,18 +101,18 @@ impl FrameWriter {
             let method = rest.get(HEAD..METHOD_SEEN).filter(|_| frame_type == METHOD);
             match method.and_then(<[u8]>::first_chunk) {
                 // Another frame may come before this one: it is looked at again.
-                Some(&(CHANNEL_CLOSE | CONNECTION_CLOSE)) if length > 0 => break,
-                Some(&CHANNEL_CLOSE) => match self.channels.next(Some(channel)) {
+                Some(&(channel::Close::ID | connection::Close::ID)) if length > 0 => break,
+                Some(&channel::Close::ID) => match self.channels.next(Some(channel)) {
                     Some(unit) => return Next::Own(unit),
                     None => self.channels.library_ends(channel),
                 },
-                Some(&CONNECTION_CLOSE) => {
+                Some(&connection::Close::ID) => {
                     if let Some(unit) = self.channels.next(None) {
                         return Next::Own(unit);
                     }
                     self.channels.library_closes();
                 }
-                Some(&CHANNEL_CLOSE_OK) => self.channels.is_over(channel),
+                Some(&channel::CloseOk::ID) => self.channels.is_over(channel),
                 _ => {}
             }
             length += whole;

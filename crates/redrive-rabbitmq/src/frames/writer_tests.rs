@@ -128,7 +128,7 @@ fn ended_by(end: &[u8]) -> (Vec<Vec<u8>>, [bool; 2]) {
 
 #[test]
 fn what_waits_is_written_before_the_library_ends_its_channel_or_the_connection() {
-    for end in [frame(2, &CHANNEL_CLOSE), frame(0, &CONNECTION_CLOSE)] {
+    for end in [frame(2, &channel::Close::ID), frame(0, &connection::Close::ID)] {
         let (frames, is_written) = ended_by(&end);
         assert_eq!(frames, [frame(2, b"first"), frame(2, b"second"), frame(2, b"third"), end]);
         assert_eq!(is_written, [true, true]);
@@ -138,7 +138,7 @@ fn what_waits_is_written_before_the_library_ends_its_channel_or_the_connection()
 /// The broker has ended the channel, and the library answers.
 #[test]
 fn nothing_is_written_after_the_answer_to_the_end_of_a_channel() {
-    let end = frame(2, &CHANNEL_CLOSE_OK);
+    let end = frame(2, &channel::CloseOk::ID);
     let (frames, is_written) = ended_by(&end);
     // The library's turn comes after a unit.
     assert_eq!(frames, [frame(2, b"first"), frame(2, b"second"), end]);

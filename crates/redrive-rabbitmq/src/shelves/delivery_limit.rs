@@ -75,15 +75,9 @@ pub(super) fn refused_from(limit: i64) -> i64 {
 mod tests {
     use super::*;
 
-    fn version(greeting: [u8; 5]) -> Option<Version> {
-        let mut bytes = b"\x00\x0a\x00\x0a\x00\x09\x00\x00\x00\x12\x07versionS\x00\x00\x00\x05".to_vec();
-        bytes.extend(greeting);
-        crate::broker::read_greeting(&bytes)
-    }
-
     #[test]
     fn a_limit_is_low_where_looks_count() {
-        let (old, middle, new) = (version(*b"3.9.0"), version(*b"4.2.0"), Some(Version::V4_3));
+        let (old, middle, new) = (Version::parse("3.9.0"), Version::parse("4.2.0"), Some(Version::V4_3));
         assert!(old < Some(Version::V4_0) && middle > Some(Version::V4_0));
         for (limit, in_old, in_middle, in_new) in [
             (None, ReadEffect::MovesToTheEnd, ReadEffect::Counts(20), ReadEffect::SafeBelow(20)),
