@@ -1,7 +1,7 @@
 //! Converts messages that are published.
 
 use redrive_amqp091 as amqp;
-use redrive_core::{Bytes, Message, TransportError, TransportErrorKind, Value};
+use redrive_core::{Bytes, Message, Timestamp, TransportError, TransportErrorKind, Value};
 
 use super::{Form, check_short, packed_history};
 
@@ -24,7 +24,7 @@ pub(crate) fn properties(message: &Message, form: Form) -> Result<amqp::Properti
         reply_to: text(&mine.reply_to, "reply-to")?,
         expiration: text(&expiration, "expiration")?,
         message_id: text(&mine.id, "message-id")?,
-        timestamp: mine.timestamp.map(|time| time.unix_seconds()),
+        timestamp: mine.timestamp.map(Timestamp::unix_seconds),
         kind: text(&mine.kind, "type")?,
         user_id: text(&mine.user_id, "user-id")?,
         app_id: text(&mine.app_id, "app-id")?,

@@ -105,18 +105,18 @@ impl OwnChannel {
     /// Takes the deliveries of this channel from now on.
     pub(super) fn take_deliveries(&self) -> Arc<Queue> {
         let queue = Arc::<Queue>::default();
-        self.take(Inbound::Deliveries(Arc::clone(&queue)));
+        self.take(&Inbound::Deliveries(Arc::clone(&queue)));
         queue
     }
 
     /// Takes the confirms of this channel from now on. It is in confirm mode, and the library publishes nothing on it.
     pub(super) fn take_confirms(&self) -> Arc<Confirms> {
         let confirms = Arc::<Confirms>::default();
-        self.take(Inbound::Confirms(Arc::clone(&confirms)));
+        self.take(&Inbound::Confirms(Arc::clone(&confirms)));
         confirms
     }
 
-    fn take(&self, inbound: Inbound) {
+    fn take(&self, inbound: &Inbound) {
         let mut state = self.channels.state();
         let ended = match state.entry(self) {
             Some(entry) => {

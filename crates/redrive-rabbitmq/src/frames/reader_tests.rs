@@ -142,6 +142,38 @@ fn the_library_hears_that_the_connection_lives() {
     assert_eq!(taken_by(&consumer).len(), 5);
 }
 
+#[test]
+fn answers_to_basic_get_are_taken_behind_the_deliveries_before_them() {
+    // `basic.get-ok` has no consumer tag, and ends with the number of messages behind this one.
+    let got = |tag, behind: u32| {
+        let mut frames = delivery(1, tag, b"body", 3);
+        let method = [
+            &[0, 60, 0, 71][..],
+            &u64::to_be_bytes(tag),
+            &[0, 1, b'e', 2, b'r', b'k'],
+            &behind.to_be_bytes(),
+        ];
+        frames[0] = frame(METHOD, &method.concat());
+        frames.concat()
+    };
+    let empty = frame(METHOD, &[0, 60, 0, 72, 0]);
+    let mut of_the_library = empty.clone();
+    of_the_library[2] = 3;
+    let stream =
+        [&delivery(1, 1, b"before", 2).concat()[..], &got(2, 7), &of_the_library, &empty, &got(3, 0)]
+            .concat();
+    for pieces in [&[100_000][..], &[1], &[7, 50]] {
+        let channels = OwnChannels::default();
+        let consumer = DeliveryQueue::new(channels.register(1));
+        let mut reader = FrameReader::new(0, Greeting::default(), channels);
+        assert_eq!(passed_on(&mut reader, &stream, pieces), of_the_library);
+        assert_eq!(taken_by(&consumer), [(1, 6)]);
+        let answers = consumer.answers().into_iter();
+        let shown = answers.map(|got| got.map(|(taken, behind)| (taken.tag, taken.body.len(), behind)));
+        assert_eq!(shown.collect::<Vec<_>>(), [Some((2, 4, 7)), None, Some((3, 4, 0))]);
+    }
+}
+
 /// In one piece or byte by byte.
 #[test]
 fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
