@@ -27,6 +27,8 @@ mod operate;
 #[cfg(feature = "config")]
 pub mod options;
 mod origin;
+#[doc(hidden)]
+pub mod own_file;
 pub mod panic;
 mod publisher;
 mod redact;

@@ -3,7 +3,7 @@
 //! Lines are passed to the operating system at once and never flushed to the disk: they survive the process, but not always the
 //! machine. A machine that crashes may lose the last lines.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Delivery;
+use redrive_core::own_file::{self, is_at};
 
 use super::ledger_state::{Key, LedgerState};
 
@@ -245,7 +246,7 @@ impl Drop for Begun<'_> {
 fn lock(path: &Path) -> Result<File, String> {
     let beside = with_suffix(path, ".lock");
     loop {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
+        let file = own_file::options().create(true).truncate(false).write(true).open(&beside);
         let file = own(path, file.map_err(|error| unwritable(&beside, &error))?)?;
         // A file that was deleted between these two steps keeps nobody away.
         if is_at(&file, &beside) {
@@ -268,23 +269,6 @@ fn own(path: &Path, file: File) -> Result<File, String> {
     }
 }
 
-/// Returns true if this file, and no other, is at the path.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let id = |found: &std::fs::Metadata| (found.dev(), found.ino());
-    match (file.metadata(), std::fs::metadata(path)) {
-        (Ok(open), Ok(there)) => id(&open) == id(&there),
-        _ => false,
-    }
-}
-
-/// Open files cannot be deleted here.
-#[cfg(not(unix))]
-fn is_at(_: &File, _: &Path) -> bool {
-    true
-}
-
 /// Writes a complete new file beside the ledger, then renames it: a process that dies here leaves either the old or the new file. The
 /// new file is created here: a link at its place is removed, and never followed.
 fn rewrite(path: &Path, state: &LedgerState) -> io::Result<File> {
@@ -293,11 +277,7 @@ fn rewrite(path: &Path, state: &LedgerState) -> io::Result<File> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&beside)?;
+    let mut file = own_file::options().write(true).create_new(true).open(&beside)?;
     #[cfg(unix)]
     file.try_lock()?;
     file.write_all(state.write().as_bytes())?;

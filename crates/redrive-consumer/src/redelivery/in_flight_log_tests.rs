@@ -1,3 +1,4 @@
+use std::fs::OpenOptions;
 use std::time::UNIX_EPOCH;
 
 use redrive_core::Message;
