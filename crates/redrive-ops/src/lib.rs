@@ -11,7 +11,6 @@ mod filter;
 mod group;
 mod journal;
 mod json;
-mod own_file;
 mod plan;
 mod printable;
 mod run;
@@ -39,8 +38,8 @@ pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError, Verdict};
 pub use group::{GroupId, ParseGroupIdError, Template};
 pub use journal::{
-    Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, StoppedRun,
-    UncertainEntries,
+    Journal, JournalError, JournalFile, JournalFolder, JournalHeader, JournalRecord, Operator, Replay,
+    ShelfLock, StoppedRun, UncertainEntries,
 };
 pub use json::same_number;
 pub use plan::{
@@ -48,6 +47,8 @@ pub use plan::{
     PlannedEntry, Target, WhyLeftOut,
 };
 pub use printable::{printable, printable_json};
+#[doc(hidden)]
+pub use redrive_core::own_file;
 pub use run::{
     EntryState, Event, Fate, FateCounts, FateSource, Hold, PauseReason, Run, RunOptions, RunReport, SeenFate,
     Step, StopReason, Waiting,

@@ -1,11 +1,12 @@
 //! The file of the audit log.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use redrive_core::own_file;
+
 use super::AuditRecord;
-use crate::own_file;
 
 /// An audit log: a file to which records are appended, one line of JSON each. Several processes may append to one file.
 ///
@@ -84,9 +85,5 @@ impl AuditLog {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    own_file::options().read(true).append(true).create(true).open(path)
 }

@@ -1,4 +1,4 @@
-//! The first and the last line of a journal, without what is between them: a journal of a large run has many megabytes.
+//! The first and the last record of a journal, without what is between them: a journal of a large run has many megabytes.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -12,7 +12,7 @@ use crate::as_text;
 /// Part of a file in which the last line is looked for first.
 const TAIL: u64 = 64 << 10;
 
-/// What the first line says of the work, without its entries.
+/// What the first record says of the work, without its entries.
 #[derive(Deserialize)]
 pub(super) struct Head {
     pub(super) broker: String,
@@ -32,9 +32,10 @@ impl Head {
         struct Begin {
             header: Head,
         }
-        let mut line = Vec::new();
-        BufReader::new(File::open(path)?).read_until(b'\n', &mut line)?;
-        Ok(serde_json::from_slice::<Begin>(&line)?.header)
+        // Behind the line with the kind of the journal.
+        let first =
+            BufReader::new(File::open(path)?).split(b'\n').nth(1).unwrap_or_else(|| Ok(Vec::new()))?;
+        Ok(serde_json::from_slice::<Begin>(&first)?.header)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The folder of journals, and the lock of a shelf.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redrive_core::Shelf;
+use redrive_core::{Shelf, own_file};
 use sha2::{Digest as _, Sha256};
 
 use super::ends::Head;
@@ -38,11 +38,8 @@ impl JournalFolder {
     /// If it cannot be created.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, JournalError> {
         let path = path.into();
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).map_err(|error| JournalError::file("create the folder", &path, error))?;
+        own_file::create_folder(&path)
+            .map_err(|error| JournalError::file("create the folder", &path, error))?;
         Ok(Self { path })
     }
 
@@ -184,11 +181,7 @@ impl JournalFolder {
 
     fn lock_file(&self, broker: &str, queue: &str, shelf: Shelf) -> Result<(PathBuf, File), JournalError> {
         let path = self.path.join(lock_name(broker, queue, shelf));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        match options.open(&path) {
+        match own_file::options().read(true).write(true).create(true).truncate(false).open(&path) {
             Ok(file) => Ok((path, file)),
             Err(error) => Err(JournalError::file("open the lock", &path, error)),
         }

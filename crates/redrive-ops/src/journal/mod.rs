@@ -2,15 +2,15 @@
 //!
 //! | module | contains |
 //! |---|---|
-//! | [`record`] | the lines |
+//! | [`file`](mod@file) | a file of records that is only appended to, whatever they say |
+//! | [`record`] | the records of a run |
 //! | [`replay`] | what a journal says of a run that ended anywhere; pure |
 //! | [`folder`] | the folder of journals, and the lock of a shelf |
 //! | [`stopped`] | runs that ended early |
 //! | [`ends`] | the first and the last line of a journal |
-//! | [`disk`] | a file that is only appended to |
 
-mod disk;
 mod ends;
+mod file;
 mod folder;
 mod record;
 mod replay;
@@ -18,39 +18,32 @@ mod stopped;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use redrive_core::{EntryHandle, Shelf};
 
-use self::disk::Disk;
+pub use self::file::{JournalFile, JournalRecord};
 pub use self::folder::{JournalFolder, ShelfLock};
+use self::record::Record;
 pub use self::record::{JournalHeader, Operator};
-use self::record::{Record, VERSION};
+use self::replay::Replaying;
 pub use self::replay::{Replay, UncertainEntries};
 pub use self::stopped::StoppedRun;
 use crate::plan::PlanAction;
 use crate::run::{EntryState, SeenFate, StopReason};
 
-/// The journal of a run: a file of JSON lines that is only appended to, and that only its owner can read.
+/// The journal of a run: a [`JournalFile`].
 ///
-/// The first line has the plan, who runs it and why. Before a step comes its *intent*, with the entries; it is on the disk when
+/// The first record has the plan, who runs it and why. Before a step comes its *intent*, with the entries; it is on the disk when
 /// [`intent`](Self::intent) returns. After the step comes a *result* for each entry. A process may die anywhere: entries with an
 /// intent and without a result are the only ones that are in doubt, and the shelf tells [what happened](Replay::resolve) to most of
 /// them. It contains no body and no header of a message.
 ///
-/// If a line cannot be written, for example because the disk is full, the part of it that was written is removed, and nothing is
-/// written any more: a step without its intent must not be done.
-pub struct Journal {
-    disk: Box<dyn Disk>,
-    path: PathBuf,
-    /// Length of the whole lines.
-    len: u64,
-    is_broken: bool,
-}
+/// After a line that could not be written, no other is: a step without its intent must not be done.
+#[derive(Debug)]
+pub struct Journal(JournalFile<Record>);
 
 impl Journal {
     /// Begins the journal of a run, in a new file.
@@ -58,41 +51,19 @@ impl Journal {
     /// # Errors
     ///
     /// If the file exists or cannot be written.
-    pub fn begin(path: impl Into<PathBuf>, header: JournalHeader) -> Result<Self, JournalError> {
-        let path = path.into();
-        let file =
-            disk::create(&path).map_err(|error| JournalError::file("create the journal", &path, error))?;
-        let mut journal = Self { disk: Box::new(file), path, len: 0, is_broken: false };
-        let mut begun = journal.append(&[Record::Begin { v: VERSION, header: Box::new(header) }]);
-        begun = begun.and_then(|()| journal.sync());
-        begun = begun.and_then(|()| {
-            disk::sync_folder(&journal.path)
-                .map_err(|error| JournalError::file("create the journal", &journal.path, error))
-        });
-        match begun {
-            Ok(()) => Ok(journal),
-            Err(error) => {
-                // A run that never began.
-                let _ = std::fs::remove_file(&journal.path);
-                Err(error)
-            }
-        }
+    pub fn begin(path: impl AsRef<Path>, header: JournalHeader) -> Result<Self, JournalError> {
+        JournalFile::create(path.as_ref(), &[Record::Begin { header: Box::new(header) }]).map(Self)
     }
 
-    /// Opens the journal of a run that ended anywhere. Removes a part of a line at its end.
+    /// Opens the journal of a run that ended anywhere.
     ///
     /// # Errors
     ///
     /// If the file cannot be read, or a whole line is damaged.
-    pub fn open(path: impl Into<PathBuf>) -> Result<(Self, Replay), JournalError> {
-        let path = path.into();
-        let (file, bytes) =
-            disk::open(&path).map_err(|error| JournalError::file("open the journal", &path, error))?;
-        let (replay, whole) = Replay::read(&bytes)?;
-        let mut journal = Self { disk: Box::new(file), path, len: whole as u64, is_broken: false };
-        let cut = journal.disk.cut(journal.len);
-        cut.map_err(|error| JournalError::file("repair the journal", &journal.path, error))?;
-        Ok((journal, replay))
+    pub fn open(path: impl AsRef<Path>) -> Result<(Self, Replay), JournalError> {
+        let mut replaying = Replaying::default();
+        let file = JournalFile::open(path.as_ref(), |record| replaying.add(record))?;
+        Ok((Self(file), replaying.replay()?))
     }
 
     /// Reads a journal without changing it; its run may still go on.
@@ -101,14 +72,15 @@ impl Journal {
     ///
     /// The same as [`open`](Self::open).
     pub fn read(path: &Path) -> Result<Replay, JournalError> {
-        let bytes = fs::read(path).map_err(|error| JournalError::file("read the journal", path, error))?;
-        Replay::read(&bytes).map(|(replay, _)| replay)
+        let mut replaying = Replaying::default();
+        JournalFile::read(path, |record| replaying.add(record))?;
+        replaying.replay()
     }
 
     /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// Writes who goes on with the run.
@@ -117,8 +89,7 @@ impl Journal {
     ///
     /// If it cannot be written.
     pub fn resume(&mut self, by: Operator) -> Result<(), JournalError> {
-        self.append(&[Record::Resume { by }])?;
-        self.sync()
+        self.0.commit(&[Record::Resume { by }])
     }
 
     /// Writes which entries are worked on next. It is on the disk when this returns.
@@ -132,9 +103,7 @@ impl Journal {
         handles: &[EntryHandle],
         at: SystemTime,
     ) -> Result<(), JournalError> {
-        self.check_place()?;
-        self.append(&[Record::Intent { at, action, handles: handles.to_vec() }])?;
-        self.sync()
+        self.0.commit(&[Record::Intent { at, action, handles: handles.to_vec() }])
     }
 
     /// Writes what happened to entries. It is on the disk with the next intent; lost before, the shelf tells most of it.
@@ -147,7 +116,7 @@ impl Journal {
             handle: handle.clone(),
             state: state.clone(),
         };
-        self.append(&results.iter().map(record).collect::<Vec<_>>())
+        self.0.append(&results.iter().map(record).collect::<Vec<_>>())
     }
 
     /// Writes what became of messages.
@@ -156,7 +125,7 @@ impl Journal {
     ///
     /// If it cannot be written.
     pub fn fates(&mut self, fates: &[SeenFate]) -> Result<(), JournalError> {
-        self.append(&fates.iter().cloned().map(Record::Fate).collect::<Vec<_>>())
+        self.0.append(&fates.iter().cloned().map(Record::Fate).collect::<Vec<_>>())
     }
 
     /// Writes that the run has ended. `why`: it ended early.
@@ -165,61 +134,7 @@ impl Journal {
     ///
     /// The same as [`intent`](Self::intent).
     pub fn end(&mut self, why: Option<StopReason>, at: SystemTime) -> Result<(), JournalError> {
-        self.check_place()?;
-        self.append(&[Record::End { at, why }])?;
-        self.sync()
-    }
-
-    /// What is written to a file without a name ends with the process.
-    fn check_place(&self) -> Result<(), JournalError> {
-        match self.disk.is_at(&self.path) {
-            true => Ok(()),
-            false => Err(JournalError::Deleted { path: self.path.clone() }),
-        }
-    }
-
-    fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
-        if records.is_empty() {
-            return Ok(());
-        }
-        let mut lines = Vec::new();
-        for record in records {
-            serde_json::to_writer(&mut lines, record)
-                .map_err(|error| JournalError::file("write the journal", &self.path, error.into()))?;
-            lines.push(b'\n');
-        }
-        self.write(|disk| disk.append(&lines))?;
-        self.len += lines.len() as u64;
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), JournalError> {
-        self.write(|disk| disk.sync())
-    }
-
-    /// Writes, and after an error nothing any more: what the disk has then is not known.
-    fn write(&mut self, write: impl FnOnce(&mut dyn Disk) -> io::Result<()>) -> Result<(), JournalError> {
-        let written = if self.is_broken {
-            Err(io::Error::other("an earlier line could not be written"))
-        } else {
-            write(&mut *self.disk)
-        };
-        written.map_err(|error| {
-            if !self.is_broken {
-                self.is_broken = true;
-                // Opening removes a part of a line too, so this may fail.
-                let _ = self.disk.cut(self.len);
-            }
-            JournalError::file("write the journal", &self.path, error)
-        })
-    }
-}
-
-impl fmt::Debug for Journal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { disk: _, path, len, is_broken } = self;
-        let mut shown = f.debug_struct("Journal");
-        shown.field("path", path).field("len", len).field("is_broken", is_broken).finish_non_exhaustive()
+        self.0.commit(&[Record::End { at, why }])
     }
 }
 
@@ -228,7 +143,10 @@ impl fmt::Debug for Journal {
 #[non_exhaustive]
 pub enum JournalError {
     /// A file or folder cannot be used.
-    #[error("cannot {what} `{}`: {source}; make room or change its rights, then resume the run", path.display())]
+    #[error(
+        "cannot {what} `{}`: {source}; make room or change its rights, then resume the run or repeat the command",
+        path.display()
+    )]
     File {
         /// What was tried.
         what: &'static str,
@@ -242,29 +160,40 @@ pub enum JournalError {
         "the journal has no header: the run is about to begin, or was killed before it began, and its plan can be run again"
     )]
     Empty,
-    /// The journal or the originals of a run that goes on were deleted or replaced.
-    #[error(
-        "`{}` was deleted or replaced while its run worked: nothing more is done, and the run can be neither resumed nor undone. Make \
-         another plan for what is left", path.display()
-    )]
+    /// The journal, or the originals of a run that goes on, were deleted or replaced.
+    #[error("`{}` was deleted or replaced while it was needed: nothing more is done; {if_lost}", path.display())]
     Deleted {
         /// The file.
         path: PathBuf,
+        /// What a person does about it.
+        if_lost: &'static str,
     },
     /// Another version of redrive wrote it.
     #[error(
-        "the journal has version {0}, and this program reads version {VERSION}: resume the run with the program that began it"
+        "`{}` has version {found}, and this program reads version {known}: use the version of redrive that began it",
+        path.display()
     )]
-    Version(u32),
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The version that can be read.
+        known: u32,
+    },
     /// A line is damaged. A part of a line at the end is no damage.
     #[error(
-        "line {line} of the journal is damaged: {error}; what follows it cannot be trusted: make a new plan"
+        "line {line} of `{}` is damaged: {error}; what follows it cannot be trusted: {if_lost}", path.display()
     )]
     Line {
+        /// The file.
+        path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
         /// What is wrong.
         error: String,
+        /// What a person does about it.
+        if_lost: &'static str,
     },
     /// Another run works on the shelf.
     #[error("run `{run}` works on the {shelf} shelf of `{queue}`: wait for it, or abort it")]
@@ -289,7 +218,9 @@ impl JournalError {
         Self::File { what, path: path.to_owned(), source }
     }
 
-    fn line(line: usize, error: &(impl fmt::Display + ?Sized)) -> Self {
-        Self::Line { line, error: error.to_string() }
+    /// A file that a run needs was deleted.
+    #[cfg(feature = "runner")]
+    pub(crate) fn deleted(path: &Path) -> Self {
+        Self::Deleted { path: path.to_owned(), if_lost: Record::IF_LOST }
     }
 }

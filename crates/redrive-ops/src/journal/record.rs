@@ -5,19 +5,17 @@ use std::time::SystemTime;
 use redrive_core::{EntryHandle, parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 
+use super::JournalRecord;
 use crate::as_text;
 use crate::plan::{Plan, PlanAction};
 use crate::run::{EntryState, RunOptions, SeenFate, StopReason};
 
-/// Version of the form of a journal.
-pub(super) const VERSION: u32 = 1;
-
-/// A line of a journal.
+/// A record of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(super) enum Record {
-    /// The first line.
-    Begin { v: u32, header: Box<JournalHeader> },
+    /// The first one.
+    Begin { header: Box<JournalHeader> },
     /// Another process goes on.
     Resume { by: Operator },
     /// These entries are worked on next.
@@ -46,7 +44,14 @@ pub(super) enum Record {
     },
 }
 
-/// What a run is, who began it, and why: the first line of its journal.
+impl JournalRecord for Record {
+    const KIND: &'static str = "run";
+    const VERSION: u32 = 1;
+    const IF_LOST: &'static str =
+        "the run can be neither resumed nor undone: make another plan for what is left";
+}
+
+/// What a run is, who began it, and why: the first record of its journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct JournalHeader {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use redrive_core::EntryHandle;
 
 use super::JournalError;
-use super::record::{JournalHeader, Record, VERSION};
+use super::record::{JournalHeader, Record};
 use crate::run::{EntryState, Fate, Run, SeenFate, StopReason};
 
 /// What a journal says of its run.
@@ -35,39 +35,49 @@ pub enum UncertainEntries {
     SendAgain,
 }
 
-impl Replay {
-    /// Reads the lines of a journal. Returns how many bytes of it are whole lines: a process that dies may leave a part of a line
-    /// behind them, and nothing of that line was acted on.
+/// The records of a journal that were read so far.
+#[derive(Default)]
+pub(super) struct Replaying {
+    /// With the entries of the plan.
+    begun: Option<(Replay, HashSet<EntryHandle>)>,
+}
+
+impl Replaying {
+    /// Takes in the next record.
     ///
     /// # Errors
     ///
-    /// If a whole line cannot be read, or does not fit what is before it.
-    pub(super) fn read(bytes: &[u8]) -> Result<(Self, usize), JournalError> {
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').zip(1..);
-        let (first, _) = lines.next().ok_or(JournalError::Empty)?;
-        let Record::Begin { v, header } = parse(first, 1)? else {
-            return Err(JournalError::line(1, "it is not the header of a run"));
-        };
-        if v != VERSION {
-            return Err(JournalError::Version(v));
+    /// If it does not fit what is before it.
+    pub(super) fn add(&mut self, record: Record) -> Result<(), String> {
+        match (&mut self.begun, record) {
+            (Some((replay, planned)), record) => replay.add(record, planned)?,
+            (begun, Record::Begin { header }) => {
+                let planned = header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
+                let replay = Replay {
+                    header: *header,
+                    states: HashMap::new(),
+                    open: BTreeSet::new(),
+                    fates: HashMap::new(),
+                    ended: None,
+                };
+                *begun = Some((replay, planned));
+            }
+            (None, _) => return Err("it is not the header of a run".to_owned()),
         }
-        let mut replay = Self {
-            header: *header,
-            states: HashMap::new(),
-            open: BTreeSet::new(),
-            fates: HashMap::new(),
-            ended: None,
-        };
-        let planned: HashSet<_> =
-            replay.header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
-        for (line, number) in lines {
-            let record = parse(line, number)?;
-            replay.add(record, &planned).map_err(|error| JournalError::line(number, &error))?;
-        }
-        Ok((replay, whole))
+        Ok(())
     }
 
+    /// Returns what they say.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Empty`] if there are none.
+    pub(super) fn replay(self) -> Result<Replay, JournalError> {
+        self.begun.map(|(replay, _)| replay).ok_or(JournalError::Empty)
+    }
+}
+
+impl Replay {
     fn add(&mut self, record: Record, planned: &HashSet<EntryHandle>) -> Result<(), String> {
         let check = |handle: &EntryHandle| {
             if planned.contains(handle) { Ok(()) } else { Err(format!("`{handle}` is not in the plan")) }
@@ -133,8 +143,4 @@ impl Replay {
         let JournalHeader { plan, options, .. } = self.header;
         Run::restored(plan, options, self.states, &self.fates)
     }
-}
-
-fn parse(line: &[u8], number: usize) -> Result<Record, JournalError> {
-    serde_json::from_slice(line).map_err(|error| JournalError::line(number, &error))
 }

@@ -1,4 +1,4 @@
-//! Runs that ended early, and what they work on: from the first and the last line of a journal.
+//! Runs that ended early, and what they work on: from the first and the last record of a journal.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,8 +1,10 @@
+use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use redrive_core::{Message, Shelved};
 
+use super::file::Disk;
 use super::*;
 use crate::plan::{Plan, PlanOptions};
 use crate::run::{Fate, FateSource, RunOptions};
@@ -84,13 +86,13 @@ fn a_part_of_a_line_at_the_end_is_dropped() {
     let lines = |len: usize| bytes[..len].iter().filter(|byte| **byte == b'\n').count();
     for len in 0..=bytes.len() {
         fs::write(&path, &bytes[..len]).unwrap();
-        if lines(len) == 0 {
+        if lines(len) < 2 {
             assert!(matches!(Journal::open(&path), Err(JournalError::Empty)));
             continue;
         }
         let (mut journal, replay) = Journal::open(&path).unwrap();
-        // The lines after the header: intent, three results, fate, intent.
-        let expected = [(0, 0), (0, 3), (1, 2), (2, 1), (3, 0), (3, 0), (3, 2)][lines(len) - 1];
+        // The lines after the kind and the header: intent, three results, fate, intent.
+        let expected = [(0, 0), (0, 3), (1, 2), (2, 1), (3, 0), (3, 0), (3, 2)][lines(len) - 2];
         assert_eq!((replay.states.len(), replay.open.len()), expected, "{len}");
         journal.end(None, at()).unwrap();
         drop(journal);
@@ -104,16 +106,18 @@ fn any_other_damage_is_an_error_with_the_number_of_the_line() {
     written(&path).unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let damages = [
-        ("\"outcome\":\"done\"", "\"outcome\":\"maybe\"", 3),
-        ("{\"record\":\"fate\"", "{\"record\":\"???\"", 6),
+        ("\"outcome\":\"done\"", "\"outcome\":\"maybe\"", 4),
+        ("{\"record\":\"fate\"", "{\"record\":\"???\"", 7),
         (
             "\"record\":\"fate\",\"handle\":\"dead-letter/0\"",
             "\"record\":\"fate\",\"handle\":\"dead-letter/9\"",
-            6,
+            7,
         ),
-        ("{\"record\":\"begin\"", "\0\0\0", 1),
-        ("\"host\":\"host\"", "\"host\":\"host", 1),
-        ("{\"queue\":\"orders\"}", "{\"queue\":\"payroll\"}", 1),
+        ("{\"journal\":\"run\"", "{\"journal\":\"edits\"", 1),
+        ("{\"journal\"", "dear diary", 1),
+        ("{\"record\":\"begin\"", "\0\0\0", 2),
+        ("\"host\":\"host\"", "\"host\":\"host", 2),
+        ("{\"queue\":\"orders\"}", "{\"queue\":\"payroll\"}", 2),
     ];
     for (from, to, line) in damages {
         let damaged = text.replacen(from, to, 1);
@@ -121,11 +125,17 @@ fn any_other_damage_is_an_error_with_the_number_of_the_line() {
         fs::write(&path, damaged).unwrap();
         let error = Journal::open(&path).unwrap_err();
         assert!(matches!(&error, JournalError::Line { line: it, .. } if *it == line), "{from}: {error}");
+        let said = error.to_string();
+        assert!(said.contains("run.jsonl") && said.contains("make another plan"), "{said}");
     }
     fs::write(&path, text.replacen("\"v\":1", "\"v\":2", 1)).unwrap();
-    assert!(matches!(Journal::open(&path), Err(JournalError::Version(2))));
-    let (first, rest) = text.split_once('\n').unwrap();
-    fs::write(&path, format!("{first}\n{first}\n{rest}")).unwrap();
+    assert!(matches!(Journal::open(&path), Err(JournalError::Version { found: 2, .. })));
+    let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+    lines.insert(2, lines[1]);
+    fs::write(&path, lines.concat()).unwrap();
+    assert!(matches!(Journal::open(&path), Err(JournalError::Line { line: 3, .. })));
+    lines.drain(1..3);
+    fs::write(&path, lines.concat()).unwrap();
     assert!(matches!(Journal::open(&path), Err(JournalError::Line { line: 2, .. })));
 }
 
@@ -158,15 +168,17 @@ impl Disk for Full {
 #[test]
 fn on_a_full_disk_a_step_has_no_intent_and_nothing_is_written_any_more() {
     let disk = Full(Arc::new(Mutex::new((Vec::new(), 3000))));
-    let mut journal =
-        Journal { disk: Box::new(disk.clone()), path: "run.jsonl".into(), len: 0, is_broken: false };
-    journal.append(&[Record::Begin { v: VERSION, header: Box::new(header(6)) }]).unwrap();
+    let mut file = JournalFile::on(Box::new(disk.clone()), Path::new("run.jsonl"), 0);
+    file.begin(&[Record::Begin { header: Box::new(header(6)) }]).unwrap();
+    let mut journal = Journal(file);
     let many: Vec<_> = (0..6).cycle().take(500).map(handle).collect();
     let error = journal.intent(PlanAction::Redrive, &many, at()).unwrap_err();
     assert!(error.to_string().contains("run.jsonl"), "{error}");
     // A short line would fit, and is refused: after the error nobody knows what the disk has.
     journal.end(None, at()).unwrap_err();
-    let (replay, _) = Replay::read(&disk.0.lock().unwrap().0).unwrap();
+    let (_folder, path) = folder();
+    fs::write(&path, &disk.0.lock().unwrap().0).unwrap();
+    let replay = Journal::read(&path).unwrap();
     assert_eq!((replay.open.len(), replay.ended), (0, None));
     assert!(disk.0.lock().unwrap().0.ends_with(b"\n"), "the part of a line is removed");
 }

@@ -22,7 +22,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{EntryHandle, Leased, Reported, Shelves, TransportError, TransportErrorKind, WorkQueue};
+use redrive_core::{
+    EntryHandle, Leased, Reported, Shelves, TransportError, TransportErrorKind, WorkQueue, own_file,
+};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -32,7 +34,6 @@ pub use self::fates::{Fates, LookForFates, ShelfFates};
 use crate::journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
 };
-use crate::own_file;
 use crate::plan::{PlanAction, PlannedEntry};
 use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, Step, StopReason};
 
@@ -375,7 +376,7 @@ impl<'a> Runner<'a> {
     fn check_originals(&self) -> Result<(), JournalError> {
         match &self.originals {
             Some(Originals { path, file, .. }) if !own_file::is_at(file, path) => {
-                Err(JournalError::Deleted { path: path.clone() })
+                Err(JournalError::deleted(path))
             }
             _ => Ok(()),
         }

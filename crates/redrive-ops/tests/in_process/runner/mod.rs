@@ -591,7 +591,7 @@ async fn a_run_ends_when_its_files_are_deleted() -> Result<(), BoxError> {
         };
         let (ended, ()) = tokio::join!(runner.run(), deleting);
         let error = ended.expect_err("it does not go on");
-        assert!(matches!(&error, JournalError::Deleted { path } if *path == deleted), "{error}");
+        assert!(matches!(&error, JournalError::Deleted { path, .. } if *path == deleted), "{error}");
         assert!(scene.shelves.count(Shelf::DeadLetter).await? >= 16);
     }
     Ok(())
