@@ -1,12 +1,11 @@
 //! What other processes ask of a run: lines in a file beside its journal, which the process of the run reads.
 
-use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use redrive::ops::RunControl;
+use redrive::ops::{RunControl, own_file};
 use serde::{Deserialize, Serialize};
 
 /// How often a run looks for what is asked of it.
@@ -41,12 +40,8 @@ impl Ask {
 /// If it cannot be written.
 pub(crate) fn ask(path: &Path, ask: Ask) -> Result<()> {
     let write = || -> Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let line = format!("{}\n", serde_json::to_string(&ask)?);
-        Ok(options.open(path)?.write_all(line.as_bytes())?)
+        Ok(own_file::options().append(true).create(true).open(path)?.write_all(line.as_bytes())?)
     };
     write().with_context(|| format!("cannot write {}", path.display()))
 }

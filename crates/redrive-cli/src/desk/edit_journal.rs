@@ -1,28 +1,23 @@
-//! The journal of edits by a program: what each command was to do, and what became of each message, so that a command goes on where one died.
+//! The journal of edits of a shelf by a program: what each command was to do, and what became of each message, so that a command goes on
+//! where one died.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use redrive::ops::{ContentDigest, Operator};
-use redrive::{EntryHandle, Message, Shelf, Shelved};
+use redrive::ops::{ContentDigest, JournalFile, JournalRecord, Operator};
+use redrive::{EntryHandle, Message, Shelved};
 use serde::{Deserialize, Serialize};
 
-use super::restore_journal::cut_torn_line;
-
-/// A line.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum Record {
     Begin {
         begin: Box<Begin>,
     },
-    /// Of the last command on the shelf.
+    /// Of the last command.
     Reached {
         reached: Reached,
-        shelf: String,
     },
     /// A message is edited next.
     Begun {
@@ -39,10 +34,16 @@ enum Line {
     },
 }
 
+impl JournalRecord for Record {
+    const KIND: &'static str = "edited";
+    const VERSION: u32 = 1;
+    const IF_LOST: &'static str =
+        "look whether edited copies are on the shelf beside their originals, then move this file away";
+}
+
 /// What a command is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Begin {
-    pub(super) shelf: String,
     /// The selection and the program.
     pub(super) filter: String,
     pub(super) by: Operator,
@@ -53,7 +54,7 @@ pub(super) struct Begin {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reached {
-    /// What is done so far, by all commands on the shelf, is in the audit log.
+    /// What is done so far, by all commands, is in the audit log.
     Audited,
     /// Nothing is left to edit, and the plan is made.
     Planned,
@@ -133,44 +134,30 @@ pub(crate) enum Became {
 }
 
 impl Past {
-    /// A process that dies may leave a part of a line at the end: nothing was done for it.
-    fn parse(text: &str) -> Result<Self> {
-        let mut past = Self::default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for (number, line) in (1..).zip(whole.lines()) {
-            past.add(serde_json::from_str(line)?).with_context(|| format!("line {number}"))?;
-        }
-        Ok(past)
-    }
-
-    fn add(&mut self, line: Line) -> Result<()> {
-        match line {
-            Line::Begin { begin } => self.commands.push(Command {
+    fn add(&mut self, record: Record) -> Result<()> {
+        match record {
+            Record::Begin { begin } => self.commands.push(Command {
                 begin: *begin,
                 done: Vec::new(),
                 audited: None,
                 is_planned: false,
             }),
-            Line::Reached { reached, shelf } => {
-                let of_shelf = self.commands.iter_mut().filter(|command| command.begin.shelf == shelf);
-                let mut newest_first = of_shelf.rev();
-                let last = newest_first.next().context("nothing was begun")?;
+            Record::Reached { reached } => {
+                let last = self.commands.last_mut().context("nothing was begun")?;
                 match reached {
                     Reached::Audited => {
-                        std::iter::once(last)
-                            .chain(newest_first)
+                        self.commands
+                            .iter_mut()
                             .for_each(|command| command.audited = Some(command.done.len()));
                     }
                     Reached::Planned => last.is_planned = true,
                 }
             }
-            Line::Begun { handle, copy } => {
-                let handle: EntryHandle = handle.parse()?;
-                let shelf = handle.shelf().to_string();
-                let command = self.commands.iter().rposition(|command| command.begin.shelf == shelf);
-                self.open.insert(handle, Open { command: command.context("nothing was begun")?, copy });
+            Record::Begun { handle, copy } => {
+                let command = self.commands.len().checked_sub(1).context("nothing was begun")?;
+                self.open.insert(handle.parse()?, Open { command, copy });
             }
-            Line::Ended { handle, state, now } => {
+            Record::Ended { handle, state, now } => {
                 let open = self.open.remove(&handle.parse()?);
                 let command = open.and_then(|open| self.commands.get_mut(open.command));
                 if let (State::Done, Some(command)) = (state, command) {
@@ -181,10 +168,9 @@ impl Past {
         Ok(())
     }
 
-    /// Returns the commands on this shelf of which the audit log does not have all.
-    pub(super) fn unaudited(&self, shelf: Shelf) -> Vec<Unaudited> {
-        let of_shelf = self.commands.iter().filter(|command| command.begin.shelf == shelf.to_string());
-        let unaudited = of_shelf.filter(|command| command.audited != Some(command.done.len()));
+    /// Returns the commands of which the audit log does not have all.
+    pub(super) fn unaudited(&self) -> Vec<Unaudited> {
+        let unaudited = self.commands.iter().filter(|command| command.audited != Some(command.done.len()));
         let rest = |command: &Command| command.done.len() - command.audited.unwrap_or(0);
         unaudited
             .map(|command| Unaudited { begin: command.begin.clone(), done: rest(command) as u64 })
@@ -192,17 +178,15 @@ impl Past {
     }
 
     /// Returns what the same command edited before it was finished, by the handles of now as far as the broker told them.
-    pub(super) fn unplanned(&self, shelf: Shelf, filter: &str) -> Vec<Option<EntryHandle>> {
-        let is_same =
-            |command: &&Command| command.begin.shelf == shelf.to_string() && command.begin.filter == filter;
-        let newest_first = self.commands.iter().rev().filter(is_same);
+    pub(super) fn unplanned(&self, filter: &str) -> Vec<Option<EntryHandle>> {
+        let newest_first = self.commands.iter().rev().filter(|command| command.begin.filter == filter);
         let unfinished: Vec<_> = newest_first.take_while(|command| !command.is_planned).collect();
         unfinished.into_iter().rev().flat_map(|command| command.done.iter().cloned()).collect()
     }
 
-    /// Returns true if entries of this shelf have no result.
-    pub(super) fn is_open(&self, shelf: Shelf) -> bool {
-        self.open.keys().any(|entry| entry.shelf() == shelf)
+    /// Returns true if entries have no result.
+    pub(super) fn is_open(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Returns true if [`became`](Self::became) needs this entry: it has no result, or may be the copy of one.
@@ -211,11 +195,11 @@ impl Past {
         self.open.contains_key(&entry.handle) || self.open.values().any(|open| open.copy.identity == identity)
     }
 
-    /// Decides what became of the entries of a shelf that have no result, by all that is on it now.
-    pub(super) fn became(&self, shelf: Shelf, entries: &[&Shelved]) -> Vec<(EntryHandle, Became)> {
+    /// Decides what became of the entries that have no result, by all that is on the shelf now.
+    pub(super) fn became(&self, entries: &[&Shelved]) -> Vec<(EntryHandle, Became)> {
         let mut known: HashSet<_> =
             self.commands.iter().flat_map(|command| command.done.iter().flatten().cloned()).collect();
-        let mut open: Vec<_> = self.open.iter().filter(|(entry, _)| entry.shelf() == shelf).collect();
+        let mut open: Vec<_> = self.open.iter().collect();
         open.sort_by_key(|(entry, _)| entry.to_string());
         let mut became = Vec::new();
         for (entry, Open { copy, .. }) in open {
@@ -240,56 +224,38 @@ impl Past {
     }
 }
 
-/// The file: it is only appended to.
-pub(super) struct EditJournal {
-    path: PathBuf,
-    file: File,
-}
+/// The file.
+pub(super) struct EditJournal(JournalFile<Record>);
 
 impl EditJournal {
     /// Reads a journal, and returns how long it is. One that does not exist is empty.
     ///
     /// # Errors
     ///
-    /// If it cannot be read or parsed.
-    pub(super) fn read(path: &Path) -> Result<(Past, usize)> {
-        let text = match std::fs::read_to_string(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            text => text.with_context(|| format!("cannot read {}", path.display()))?,
-        };
-        let past = Past::parse(&text).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok((past, text.len()))
+    /// If it cannot be read or is damaged.
+    pub(super) fn read(path: &Path) -> Result<(Past, u64)> {
+        let mut past = Past::default();
+        let len = JournalFile::read(path, |record| past.add(record))?;
+        Ok((past, len))
     }
 
     /// Opens it for writing. The shelf must be locked.
     ///
     /// # Errors
     ///
-    /// If it cannot be written.
+    /// If it cannot be written or is damaged.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let open = || -> Result<File> {
-            let mut options = OpenOptions::new();
-            options.read(true).append(true).create(true);
-            #[cfg(unix)]
-            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            let file = options.open(path)?;
-            cut_torn_line(path, &file)?;
-            Ok(file)
-        };
-        let file = open().with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self(JournalFile::open_or_create(path, |_| Ok::<_, String>(()))?))
     }
 
-    /// Notes a command. It is on the disk when this returns, as with all others.
+    /// Notes a command. It is on the disk when this returns.
     pub(super) fn begin(&mut self, begin: Begin) -> Result<()> {
-        self.append(&Line::Begin { begin: Box::new(begin) })?;
-        self.sync()
+        self.commit(Record::Begin { begin: Box::new(begin) })
     }
 
-    /// Notes that a message is edited next, and what is stored.
+    /// Notes that a message is edited next, and what is stored. It is on the disk when this returns.
     pub(super) fn begun(&mut self, entry: &EntryHandle, copy: Copy) -> Result<()> {
-        self.append(&Line::Begun { handle: entry.to_string(), copy })?;
-        self.sync()
+        self.commit(Record::Begun { handle: entry.to_string(), copy })
     }
 
     /// Notes that it is edited. It is on the disk with the next one: a power cut leaves one in doubt.
@@ -305,39 +271,33 @@ impl EditJournal {
         self.ended(entry, State::Gone, None)
     }
 
-    pub(super) fn reached(&mut self, reached: Reached, shelf: Shelf) -> Result<()> {
-        self.append(&Line::Reached { reached, shelf: shelf.to_string() })?;
-        self.sync()
+    /// Notes how far the last command came. It is on the disk when this returns.
+    pub(super) fn reached(&mut self, reached: Reached) -> Result<()> {
+        self.commit(Record::Reached { reached })
     }
 
     fn ended(&mut self, entry: &EntryHandle, state: State, now: Option<&EntryHandle>) -> Result<()> {
         let now = now.map(ToString::to_string);
-        self.append(&Line::Ended { handle: entry.to_string(), state, now })
+        self.0.append(&[Record::Ended { handle: entry.to_string(), state, now }]).context(NO_MORE)
     }
 
-    fn append(&mut self, line: &Line) -> Result<()> {
-        let mut text = serde_json::to_string(line)?;
-        text.push('\n');
-        let written = self.file.write_all(text.as_bytes());
-        written.with_context(|| format!("cannot write {}: nothing more is edited", self.path.display()))
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        let synced = self.file.sync_data();
-        synced.with_context(|| format!("cannot write {}: nothing more is edited", self.path.display()))
+    fn commit(&mut self, record: Record) -> Result<()> {
+        self.0.commit(&[record]).context(NO_MORE)
     }
 }
+
+const NO_MORE: &str = "nothing more is edited";
 
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
 
+    use redrive::Shelf;
+
     use super::*;
 
-    const DEAD: Shelf = Shelf::DeadLetter;
-
     fn handle(entry: &str) -> EntryHandle {
-        EntryHandle::new(DEAD, entry)
+        EntryHandle::new(Shelf::DeadLetter, entry)
     }
 
     fn on_shelf(entry: &str, message: Message) -> Shelved {
@@ -362,8 +322,8 @@ mod tests {
 
         fn begin(&self, filter: &str) {
             let by = Operator::new("ada", "ops-1", SystemTime::now()).reason("a typing error");
-            let (shelf, filter) = (DEAD.to_string(), filter.to_owned());
-            self.note(|journal| journal.begin(Begin { shelf, filter, by, originals: None }));
+            let filter = filter.to_owned();
+            self.note(|journal| journal.begin(Begin { filter, by, originals: None }));
         }
 
         fn edited(&self, entry: &str, now: &str) {
@@ -376,12 +336,12 @@ mod tests {
         }
 
         fn unaudited(&self) -> Vec<(String, u64)> {
-            let unaudited = self.past().unaudited(DEAD).into_iter();
+            let unaudited = self.past().unaudited().into_iter();
             unaudited.map(|Unaudited { begin, done }| (begin.filter, done)).collect()
         }
 
         fn unplanned(&self, filter: &str) -> Vec<String> {
-            let unplanned = self.past().unplanned(DEAD, filter);
+            let unplanned = self.past().unplanned(filter);
             unplanned.into_iter().flatten().map(|handle| handle.entry().to_owned()).collect()
         }
     }
@@ -392,21 +352,20 @@ mod tests {
         noted.begin("eur");
         noted.edited("1", "1e");
         noted.edited("2", "2e");
-        let [died] = &noted.past().unaudited(DEAD)[..] else { panic!("one command") };
+        let [died] = &noted.past().unaudited()[..] else { panic!("one command") };
         assert_eq!((died.done, died.begin.by.reason.as_deref()), (2, Some("a typing error")));
         assert_eq!(died.begin.filter, "eur");
-        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        noted.note(|journal| journal.reached(Reached::Audited));
 
         noted.begin("other");
         noted.edited("9", "9e");
-        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
-        noted.note(|journal| journal.reached(Reached::Planned, DEAD));
+        noted.note(|journal| journal.reached(Reached::Audited));
+        noted.note(|journal| journal.reached(Reached::Planned));
         noted.begin("eur");
         noted.edited("3", "3e");
         assert_eq!(noted.unplanned("eur"), ["1e", "2e", "3e"]);
         assert_eq!(noted.unaudited(), [("eur".to_owned(), 1)], "only the last one");
-        assert!(noted.past().unaudited(Shelf::Parking).is_empty());
-        noted.note(|journal| journal.reached(Reached::Planned, DEAD));
+        noted.note(|journal| journal.reached(Reached::Planned));
         assert!(noted.unplanned("eur").is_empty() && noted.unplanned("other").is_empty());
         noted.begin("eur");
         noted.edited("4", "4e");
@@ -419,13 +378,13 @@ mod tests {
         noted.begin("eur");
         noted.edited("1", "1e");
         noted.note(|journal| journal.begun(&handle("2"), Copy::of(&Message::new("2e"))));
-        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        noted.note(|journal| journal.reached(Reached::Audited));
         noted.begin("other");
-        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        noted.note(|journal| journal.reached(Reached::Audited));
         assert_eq!(noted.unaudited(), []);
         noted.note(|journal| journal.done(&handle("2"), Some(&handle("2e"))));
         assert_eq!(noted.unaudited(), [("eur".to_owned(), 1)]);
-        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        noted.note(|journal| journal.reached(Reached::Audited));
         assert_eq!(noted.unaudited(), []);
     }
 
@@ -445,7 +404,7 @@ mod tests {
             on_shelf("b-copy", edited("b").with_header("x-by-broker", 1_i64)),
             on_shelf("c-copy", edited("c")),
         ];
-        let became = noted.past().became(DEAD, &shelf.iter().collect::<Vec<_>>());
+        let became = noted.past().became(&shelf.iter().collect::<Vec<_>>());
         assert_eq!(
             became,
             [
@@ -458,7 +417,7 @@ mod tests {
         noted.note(|journal| journal.not_stored(&handle("a")));
         noted.note(|journal| journal.done(&handle("c"), Some(&handle("c-copy"))));
         noted.note(|journal| journal.gone(&handle("d")));
-        let became = noted.past().became(DEAD, &shelf.iter().collect::<Vec<_>>());
+        let became = noted.past().became(&shelf.iter().collect::<Vec<_>>());
         assert_eq!(became, [(handle("b"), Became::Uncertain)]);
         assert_eq!(noted.unplanned("eur"), ["c-copy"]);
     }
@@ -470,8 +429,17 @@ mod tests {
         noted.note(|journal| journal.begun(&handle("1"), Copy::of(&Message::new("1e"))));
         let text = std::fs::read_to_string(noted.path()).unwrap();
         let torn = r#"{"handle":"dead-letter/1","state":"do"#;
-        assert!(Past::parse(&format!("{text}{torn}")).unwrap().is_open(DEAD));
-        assert!(Past::parse(&format!("{text}{torn}\n")).is_err());
-        assert!(Past::parse("{}\n").is_err());
+        let read = |text: String| {
+            std::fs::write(noted.path(), text).unwrap();
+            EditJournal::read(&noted.path())
+        };
+        assert!(read(format!("{text}{torn}")).unwrap().0.is_open());
+        noted.note(|journal| journal.not_stored(&handle("1")));
+        assert!(!noted.past().is_open(), "what follows is a line of its own");
+        let damaged = read(format!("{text}{torn}\n")).unwrap_err().to_string();
+        assert!(damaged.contains("line 4 of") && damaged.contains("move this file away"), "{damaged}");
+        let first = text.split_inclusive('\n').next().unwrap();
+        assert!(read(format!("{first}{{}}\n")).is_err());
+        assert!(read(text.split_inclusive('\n').skip(1).collect()).is_err(), "no edits without a kind");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Before {
     path: PathBuf,
     past: Past,
     /// Length of the journal.
-    len: usize,
+    len: u64,
 }
 
 impl Before {
@@ -38,7 +38,7 @@ impl Before {
     pub(crate) fn read(state: &State, broker: &str, queue: &str, shelf: Shelf) -> Result<Self> {
         // What has no result gets none any more: nobody works on it.
         drop(state.journals()?.lock(broker, queue, shelf, HOLDER)?);
-        let path = state.edited(broker, queue);
+        let path = state.edited(broker, queue, shelf);
         let (past, len) = EditJournal::read(&path)?;
         Ok(Self { shelf, path, past, len })
     }
@@ -50,7 +50,7 @@ impl Before {
     ///
     /// If another client has the lease of the shelf or may hold entries of it, or it cannot be read.
     pub(crate) async fn judge(&self, desk: &Desk) -> Result<Vec<(EntryHandle, Became)>> {
-        if !self.past.is_open(self.shelf) {
+        if !self.past.is_open() {
             return Ok(Vec::new());
         }
         let began = Instant::now();
@@ -74,7 +74,7 @@ impl Before {
         let looked = look_alone(desk, self.shelf, each).await;
         looked
             .context("cannot find out what an edit that was interrupted had stored: nothing was changed")?;
-        Ok(self.past.became(self.shelf, &there.iter().collect::<Vec<_>>()))
+        Ok(self.past.became(&there.iter().collect::<Vec<_>>()))
     }
 }
 
@@ -119,8 +119,8 @@ impl Edits {
     /// Returns true if a command before was not finished: its edits are in no plan, or not in the audit log.
     pub(crate) fn has_rest(&self) -> bool {
         let past = &self.before.past;
-        !past.unaudited(self.shelf).is_empty()
-            || !past.unplanned(self.shelf, &self.filter).is_empty()
+        !past.unaudited().is_empty()
+            || !past.unplanned(&self.filter).is_empty()
             || self.became.iter().any(|(_, became)| matches!(became, Became::Edited(_)))
     }
 
@@ -142,21 +142,21 @@ impl Edits {
         let lock = state.journals()?.lock(&desk.broker, &desk.queue, shelf, HOLDER)?;
         if EditJournal::read(&path)?.1 != len {
             bail!(
-                "another command edited messages of this queue meanwhile: nothing was changed. Run the command again"
+                "another command edited messages of this shelf meanwhile: nothing was changed. Run the command again"
             );
         }
         let mut journal = EditJournal::open(&path)?;
         resolve(&mut journal, &became)?;
         let (past, _) = EditJournal::read(&path)?;
-        let unaudited = past.unaudited(shelf);
+        let unaudited = past.unaudited();
         for Unaudited { begin, done } in unaudited.iter().filter(|rest| rest.done > 0) {
             let record = record(desk, shelf, begin.by.clone(), &begin.filter, *done);
             audit.append(&record).context("nothing was changed: cannot write the audit log")?;
         }
         if !unaudited.is_empty() {
-            journal.reached(Reached::Audited, shelf)?;
+            journal.reached(Reached::Audited)?;
         }
-        let earlier = past.unplanned(shelf, &filter);
+        let earlier = past.unplanned(&filter);
         let mut stored = StoredAll {
             originals: None,
             done: 0,
@@ -164,7 +164,6 @@ impl Edits {
             handles: earlier.into_iter().flatten().collect(),
             messages: Vec::new(),
             failed: None,
-            shelf,
             journal,
             _lock: lock,
         };
@@ -183,7 +182,7 @@ impl Edits {
         }
         let originals = stored.originals.clone();
         let end = EndSignals::claim();
-        let begin = Begin { shelf: shelf.to_string(), filter: filter.clone(), by: by.clone(), originals };
+        let begin = Begin { filter: filter.clone(), by: by.clone(), originals };
         stored.journal.begin(begin).context("nothing was changed")?;
         let shelves = leased.as_ref().map_or(&*desk.shelves, |leased| &*leased.shelves);
         stored.keep_all(shelves, edits, progress, end).await;
@@ -195,7 +194,7 @@ impl Edits {
             false => Ok(()),
         };
         let noted = noted.context("what is edited could not be noted in the audit log");
-        if let Err(error) = noted.and_then(|()| stored.journal.reached(Reached::Audited, shelf)) {
+        if let Err(error) = noted.and_then(|()| stored.journal.reached(Reached::Audited)) {
             // The same command notes it. What ended the edit counts, and what is left to do.
             note!("{error:#}");
             stored.failed.get_or_insert(error);
@@ -241,7 +240,6 @@ pub(crate) struct StoredAll {
     pub(crate) messages: Vec<Shelved>,
     /// Why it ended early.
     pub(crate) failed: Option<anyhow::Error>,
-    shelf: Shelf,
     journal: EditJournal,
     _lock: ShelfLock,
 }
@@ -253,7 +251,7 @@ impl StoredAll {
     ///
     /// If it cannot be written.
     pub(crate) fn planned(&mut self) -> Result<()> {
-        self.journal.reached(Reached::Planned, self.shelf)
+        self.journal.reached(Reached::Planned)
     }
 
     async fn keep_all(

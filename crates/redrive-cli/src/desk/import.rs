@@ -1,15 +1,12 @@
 //! Puts back what was exported.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use anyhow::Result;
 use redrive::ops::{ContentDigest, ExportedEntry};
 use redrive::{EntryHandle, Shelf};
 
-use super::restore::{
-    Resolved, Restored, content, copies, is_unchanged, lock, resolve, restore, take, takes_back,
-};
+use super::restore::{Resolved, Restored, content, copies, lock, notes, resolve, restore, take, takes_back};
 use super::restore_journal::RestoreJournal;
 use super::{Desk, State};
 
@@ -26,9 +23,8 @@ pub(crate) struct Importing {
     pub(crate) new: usize,
     /// How many of these are on the shelf all the same.
     pub(crate) on_shelf: usize,
-    journal: PathBuf,
-    /// What was imported before.
-    before: RestoreJournal,
+    /// What was imported before, to each shelf.
+    before: Vec<(Shelf, RestoreJournal)>,
     entries: Vec<(EntryHandle, ExportedEntry)>,
     /// The line of the file of each entry, and how it was called when it was exported.
     lines: HashMap<EntryHandle, (u64, EntryHandle)>,
@@ -45,7 +41,7 @@ pub(crate) async fn import(
     shelf: Option<Shelf>,
     entries: Vec<(u64, ExportedEntry)>,
 ) -> Result<Importing> {
-    let journal = state.imported(&desk.broker, &desk.queue);
+    let journal = |shelf| state.imported(&desk.broker, &desk.queue, shelf);
     let all = entries.len();
     let mut lines = HashMap::new();
     let named = entries.into_iter().enumerate().map(|(number, (line, entry))| {
@@ -54,9 +50,12 @@ pub(crate) async fn import(
         (name, entry)
     });
     let mut entries: Vec<_> = named.collect();
-    let resolved = resolve(state, desk, &journal, &entries, HOLDER).await?;
-    let before = RestoreJournal::read(&journal)?;
-    let is_new = |name: &EntryHandle| !before.begun.contains(name);
+    let resolved = resolve(state, desk, journal, &entries, HOLDER).await?;
+    let mut before = Vec::new();
+    for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        before.push((shelf, RestoreJournal::read(&journal(shelf))?));
+    }
+    let is_new = |name: &EntryHandle| !before.iter().any(|(_, journal)| journal.begun.contains(name));
     let new = entries.iter().filter(|(name, _)| is_new(name)).count();
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let is_wanted = |name: &EntryHandle| name.shelf() == shelf && is_new(name);
@@ -69,7 +68,7 @@ pub(crate) async fn import(
     }
     entries.retain(|(name, _)| is_new(name));
     let on_shelf = new - entries.len();
-    Ok(Importing { all, resolved, new, on_shelf, journal, before, entries, lines })
+    Ok(Importing { all, resolved, new, on_shelf, before, entries, lines })
 }
 
 /// Returns the entries of which no copy is on the shelf. A copy stands for one entry; first for those that were imported before.
@@ -116,16 +115,25 @@ impl Importing {
     ///
     /// If a shelf is locked, or another command imported messages meanwhile: nothing is put back. If it cannot be noted.
     pub(crate) async fn run(&self, state: &State, desk: &Desk) -> Result<Restored> {
-        let is_needed = |shelf: &Shelf| self.entries.iter().any(|(name, _)| name.shelf() == *shelf);
-        let shelves = [Shelf::DeadLetter, Shelf::Parking].into_iter().filter(is_needed);
-        let mut locks = Vec::new();
-        for shelf in shelves {
-            takes_back(desk, shelf)?;
-            locks.push(lock(state, desk, shelf, HOLDER)?);
+        let on_shelf = |shelf| self.entries.iter().filter(move |(name, _)| name.shelf() == shelf);
+        let mut locked = Vec::new();
+        for (shelf, before) in &self.before {
+            if on_shelf(*shelf).next().is_some() {
+                takes_back(desk, *shelf)?;
+                let lock = lock(state, desk, *shelf, HOLDER)?;
+                let journal = state.imported(&desk.broker, &desk.queue, *shelf);
+                locked.push((*shelf, notes(&journal, before)?, lock));
+            }
         }
-        is_unchanged(&self.journal, &self.before)?;
-        let entries = self.entries.iter().map(|(name, entry)| (name, entry));
-        Ok(restore(&*desk.shelves, entries, &self.journal).await)
+        let mut restored = Restored::default();
+        for (shelf, notes, _lock) in locked {
+            let entries = on_shelf(shelf).map(|(name, entry)| (name, entry));
+            restored.extend(restore(&*desk.shelves, entries, notes).await);
+            if restored.ended.is_some() {
+                break;
+            }
+        }
+        Ok(restored)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Restores messages to a shelf: once, whatever dies, and whoever else restores them.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,7 +11,7 @@ use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 use tokio::time::Instant;
 
 use super::absence::{again_at, look_alone};
-use super::restore_journal::{Noted, RestoreJournal, note};
+use super::restore_journal::{Noted, Notes, RestoreJournal};
 use super::{Desk, State};
 use crate::exit::chain;
 use crate::output::plural;
@@ -38,16 +38,16 @@ pub(super) fn takes_back(desk: &Desk, shelf: Shelf) -> Result<()> {
     )
 }
 
-/// Reads the journal again, under the lock.
+/// Opens the journal to write, under the lock.
 ///
 /// # Errors
 ///
 /// If another command has restored messages since it was read.
-pub(super) fn is_unchanged(journal: &Path, before: &RestoreJournal) -> Result<()> {
+pub(super) fn notes(journal: &Path, before: &RestoreJournal) -> Result<Notes> {
     if RestoreJournal::read(journal)? != *before {
         bail!("another command restored messages meanwhile: nothing was restored. Run the command again");
     }
-    Ok(())
+    Notes::open(journal)
 }
 
 /// What a try before had stored, of the entries over which it died or got no answer.
@@ -81,12 +81,13 @@ impl Resolved {
 pub(super) async fn resolve(
     state: &State,
     desk: &Desk,
-    journal: &Path,
+    journal: impl Fn(Shelf) -> PathBuf,
     entries: &[(EntryHandle, ExportedEntry)],
     holder: &str,
 ) -> Result<Resolved> {
     let mut resolved = Resolved::default();
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        let journal = &journal(shelf);
         let on_this = || entries.iter().filter(|(name, _)| name.shelf() == shelf);
         let is_in_doubt = |journal: &RestoreJournal| on_this().any(|(name, _)| journal.is_uncertain(name));
         if !is_in_doubt(&RestoreJournal::read(journal)?) {
@@ -110,9 +111,10 @@ pub(super) async fn resolve(
         for (_, entry) in on_this().filter(|(name, _)| is_done(name)) {
             take(&mut there, content(desk, entry));
         }
+        let mut notes = Notes::open(journal)?;
         for (name, entry) in on_this().filter(|(name, _)| before.is_uncertain(name)) {
             let is_there = take(&mut there, content(desk, entry));
-            note(journal, name, if is_there { Noted::Done } else { Noted::NotStored })?;
+            notes.note(name, if is_there { Noted::Done } else { Noted::NotStored })?;
             *(if is_there { &mut resolved.on_shelf } else { &mut resolved.not_there }) += 1;
         }
     }
@@ -175,12 +177,12 @@ const REFUSALS_IN_A_ROW: u32 = 3;
 pub(super) async fn restore<'a>(
     shelves: &dyn Shelves,
     entries: impl Iterator<Item = (&'a EntryHandle, &'a ExportedEntry)>,
-    journal: &Path,
+    mut notes: Notes,
 ) -> Restored {
     let mut restored = Restored::default();
     let mut in_a_row = 0;
     for (name, entry) in entries {
-        let error = match restore_one(shelves, name, entry, journal).await {
+        let error = match restore_one(shelves, name, entry, &mut notes).await {
             Ok(None) => {
                 restored.done += 1;
                 in_a_row = 0;
@@ -226,18 +228,18 @@ async fn restore_one(
     shelves: &dyn Shelves,
     name: &EntryHandle,
     entry: &ExportedEntry,
-    journal: &Path,
+    notes: &mut Notes,
 ) -> Result<Option<TransportError>, NotNoted> {
     let not_noted = |is_stored| move |error| NotNoted { error, is_stored };
-    note(journal, name, Noted::Begun).map_err(not_noted(false))?;
+    notes.note(name, Noted::Begun).map_err(not_noted(false))?;
     if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
         if error.is_certainly_not_stored() {
-            let noted = note(journal, name, Noted::NotStored).with_context(|| error.to_string());
+            let noted = notes.note(name, Noted::NotStored).with_context(|| error.to_string());
             noted.map_err(not_noted(false))?;
         }
         return Ok(Some(error));
     }
-    note(journal, name, Noted::Done).map_err(not_noted(true))?;
+    notes.note(name, Noted::Done).map_err(not_noted(true))?;
     Ok(None)
 }
 
@@ -246,6 +248,13 @@ fn with_causes(error: &TransportError) -> String {
 }
 
 impl Restored {
+    /// Adds what became of further entries.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.done += other.done;
+        self.refused.extend(other.refused);
+        self.ended = other.ended;
+    }
+
     pub(crate) fn counts(&self) -> AuditCounts {
         let mut counts = AuditCounts::done(self.done);
         counts.failed = self.refused.len() as u64;

@@ -1,13 +1,13 @@
 //! Plans, journals, originals and the audit log on disk. Only the user can read them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use redrive::Shelf;
-use redrive::ops::{AuditLog, ExportedEntry, GroupId, JournalFolder, Plan};
+use redrive::ops::{AuditLog, ExportedEntry, GroupId, JournalFolder, Plan, own_file};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
@@ -134,19 +134,20 @@ impl State {
         self.0.join("runs").join(format!("{run}.undone"))
     }
 
-    /// Returns the file that notes what was imported to the shelves of a queue.
-    pub(crate) fn imported(&self, broker: &str, queue: &str) -> PathBuf {
-        self.of_queue(broker, queue, "imported")
+    /// Returns the file that notes what was imported to a shelf.
+    pub(crate) fn imported(&self, broker: &str, queue: &str, shelf: Shelf) -> PathBuf {
+        self.of_shelf(broker, queue, shelf, "imported")
     }
 
-    /// Returns the file that notes which entries of a queue were edited by a program.
-    pub(crate) fn edited(&self, broker: &str, queue: &str) -> PathBuf {
-        self.of_queue(broker, queue, "edited")
+    /// Returns the file that notes which entries of a shelf were edited by a program.
+    pub(crate) fn edited(&self, broker: &str, queue: &str, shelf: Shelf) -> PathBuf {
+        self.of_shelf(broker, queue, shelf, "edited")
     }
 
-    fn of_queue(&self, broker: &str, queue: &str, ending: &str) -> PathBuf {
+    /// One file for each shelf: its lock is what keeps other writers away.
+    fn of_shelf(&self, broker: &str, queue: &str, shelf: Shelf, ending: &str) -> PathBuf {
         // Queues have names that files cannot have.
-        let name = digest(&SHA256, format!("{broker}\n{queue}").as_bytes());
+        let name = digest(&SHA256, key(broker, queue, shelf).as_bytes());
         let name: String = name.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         self.0.join("runs").join(format!("{name}.{ending}"))
     }
@@ -211,11 +212,7 @@ fn key(broker: &str, queue: &str, shelf: Shelf) -> String {
 }
 
 fn create(path: &Path) -> Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).with_context(|| format!("cannot create {}", path.display()))
+    own_file::create_folder(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
 /// Writes a file so that after a crash the whole of it is there, or nothing. The file is a new one, which only the user can read: a
@@ -228,8 +225,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path)?;
-        // The name is on the disk when its folder is.
-        File::open(folder)?.sync_all()
+        own_file::sync_name(path)
     };
     write().with_context(|| format!("cannot write {}", path.display()))
 }

@@ -14,7 +14,7 @@ use redrive::{EntryHandle, Shelf, Shelved};
 use tokio::time::Instant;
 
 use super::absence::{again_at, look_alone};
-use super::restore::{Resolved, Restored, is_unchanged, lock, resolve, restore, takes_back};
+use super::restore::{Resolved, Restored, lock, notes, resolve, restore, takes_back};
 use super::restore_journal::RestoreJournal;
 use super::{Desk, State};
 use crate::exit::usage;
@@ -133,7 +133,7 @@ impl Undoing {
     pub(crate) async fn look(&mut self, state: &State, desk: &Desk) -> Result<()> {
         self.check_broker(desk)?;
         if self.uncertain > 0 {
-            let resolved = resolve(state, desk, &self.journal, &self.all, &self.holder()).await?;
+            let resolved = resolve(state, desk, |_| self.journal.clone(), &self.all, &self.holder()).await?;
             *self = Self { resolved, ..Self::of(state, &self.run)? };
         }
         if self.in_doubt.is_empty() {
@@ -207,10 +207,10 @@ impl Undoing {
         takes_back(desk, self.shelf())?;
         let mut audit = state.audit()?;
         let _lock = lock(state, desk, self.shelf(), &self.holder())?;
-        is_unchanged(&self.journal, &self.before)?;
+        let notes = notes(&self.journal, &self.before)?;
         self.look_again(desk).await?;
         let entries = self.entries.iter().map(|entry| (&entry.handle, entry));
-        let restored = restore(&*desk.shelves, entries, &self.journal).await;
+        let restored = restore(&*desk.shelves, entries, notes).await;
         let (now, shelf) = (SystemTime::now(), self.shelf());
         let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Undo, self.queue(), shelf)
             .run_id(&self.run)

@@ -1,11 +1,10 @@
 //! `redrive export`: messages as lines of JSON, without loss.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::ops::ExportedEntry;
+use redrive::ops::{ExportedEntry, own_file};
 
 use super::select::select;
 use crate::args::{Export, Global};
@@ -33,11 +32,7 @@ pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
         }
         Some(path) => {
             let write = || -> Result<()> {
-                let mut options = OpenOptions::new();
-                options.write(true).create_new(true);
-                #[cfg(unix)]
-                std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-                let mut file = options.open(path)?;
+                let mut file = own_file::options().write(true).create_new(true).open(path)?;
                 for line in lines {
                     writeln!(file, "{}", line?)?;
                 }
