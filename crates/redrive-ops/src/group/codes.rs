@@ -1,7 +1,6 @@
 //! Recognizes what says the cause of a failure, and is no variable part of its text: statuses, error codes, and names of fields.
 
-use super::placeholder::{DURATION, NUMBER};
-use super::text::{CUT, Text, is_word};
+use super::text::{CUT, DURATION, NUMBER, Text, is_word};
 
 /// Words before any status or code of at most [`MOST_DIGITS`] digits: `status: 503`, `os error 111`.
 const BEFORE_CODE: [&str; 16] = [

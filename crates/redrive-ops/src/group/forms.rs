@@ -1,8 +1,7 @@
 //! Recognizes variable parts of a text by their form. Only the shape counts, never the value of a digit, so that texts that differ in
 //! digits are masked in the same way.
 
-use super::placeholder::{DURATION, HEX, ID, IP, NUMBER, TIME, UUID};
-use super::text::{Text, is_word};
+use super::text::{DURATION, HEX, ID, IP, NUMBER, TIME, Text, UUID, is_word};
 use super::times;
 
 /// End and placeholder of a match.

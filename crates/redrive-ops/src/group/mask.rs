@@ -2,8 +2,7 @@
 
 use super::codes;
 use super::forms::{self, Found};
-use super::placeholder::{DURATION, EMAIL, ID, NUMBER, PLACEHOLDERS, QUERY, QUOTED};
-use super::text::{CUT, Text, is_word, one_line};
+use super::text::{CUT, DURATION, EMAIL, ID, NUMBER, PLACEHOLDERS, QUERY, QUOTED, Text, is_word, one_line};
 
 const QUOTES: [u8; 3] = *b"\"'`";
 /// Maximum number of backslashes before a quote that quotes text.

@@ -7,14 +7,12 @@
 //! | [`mask`] | masks the variable parts of a text |
 //! | [`codes`] | recognizes what says the cause, and stays |
 //! | [`forms`], [`times`] | recognize variable parts by their form |
-//! | [`placeholder`] | the placeholders |
-//! | [`text`] | reads a text by position |
+//! | [`text`] | reads a text by position; the placeholders |
 
 mod codes;
 mod forms;
 mod id;
 mod mask;
-mod placeholder;
 mod template;
 #[cfg(test)]
 mod tests;
