@@ -14,10 +14,6 @@ pub fn options() -> OpenOptions {
 }
 
 /// Creates a folder for its owner only, with its parents, if it does not exist.
-///
-/// # Errors
-///
-/// If it cannot be created.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -27,10 +23,6 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Makes the name of a new file survive a loss of power: the name is on the disk when its folder is.
-///
-/// # Errors
-///
-/// If the folder cannot be written to the disk.
 pub fn sync_name(file: &Path) -> io::Result<()> {
     // Other systems cannot open a folder.
     #[cfg(unix)]

@@ -38,9 +38,11 @@ pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError, Verdict};
 pub use group::{GroupId, ParseGroupIdError, Template};
 pub use journal::{
-    Journal, JournalError, JournalFile, JournalFolder, JournalHeader, JournalRecord, Operator, Replay,
-    ShelfLock, StoppedRun, UncertainEntries,
+    Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, StoppedRun,
+    UncertainEntries,
 };
+#[doc(hidden)]
+pub use journal::{JournalFile, JournalRecord};
 pub use json::same_number;
 pub use plan::{
     ContentDigest, LeftOutEntry, ParseDigestError, Plan, PlanAction, PlanError, PlanOptions, PlanSample,

@@ -1,7 +1,7 @@
 //! A file of records that is only appended to, whatever the records say.
 
 use std::borrow::Cow;
-use std::fmt::{self, Display};
+use std::fmt::{Debug, Display};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::marker::PhantomData;
@@ -33,35 +33,11 @@ struct Title {
 /// A file of JSON lines that is only appended to, and that only its owner can read. The first line has the kind of the journal and
 /// the version of its records; each other line is a record.
 ///
-/// One process at a time may write to it: a lock keeps the others away, for example the [lock of a shelf](super::ShelfLock). The process may die
-/// anywhere: a part of a line at the end is no record, and is removed when the file is opened. Any other damage is an error.
+/// One process at a time may write to it, the one that has the [lock of the shelf](super::ShelfLock). It may die anywhere: a part of a
+/// line at the end is no record, and is removed when the file is opened. Any other damage is an error.
 ///
-/// If a line cannot be written, for example because the disk is full, the part of it that was written is removed, and nothing is
-/// written any more.
-///
-/// ```
-/// use redrive_ops::{JournalFile, JournalRecord};
-/// use serde::{Deserialize, Serialize};
-///
-/// #[derive(Serialize, Deserialize)]
-/// struct Copied(String);
-///
-/// impl JournalRecord for Copied {
-///     const KIND: &'static str = "copies";
-///     const VERSION: u32 = 1;
-///     const IF_LOST: &'static str = "copy everything again";
-/// }
-///
-/// # let folder = tempfile::tempdir()?;
-/// # let path = folder.path().join("copies");
-/// let mut journal = JournalFile::open_or_create(&path, |_: Copied| Ok::<_, String>(()))?;
-/// journal.commit(&[Copied("order-7".to_owned())])?;
-///
-/// let mut copied = Vec::new();
-/// JournalFile::read(&path, |Copied(id)| Ok::<_, String>(copied.push(id)))?;
-/// assert_eq!(copied, ["order-7"]);
-/// # Ok::<(), redrive_core::BoxError>(())
-/// ```
+/// After a line that could not be written, for example because the disk is full, nothing is written any more.
+#[derive(Debug)]
 pub struct JournalFile<R> {
     disk: Box<dyn Disk>,
     path: PathBuf,
@@ -72,11 +48,7 @@ pub struct JournalFile<R> {
 }
 
 impl<R: JournalRecord> JournalFile<R> {
-    /// Creates a file that begins with these records. They are on the disk when this returns.
-    ///
-    /// # Errors
-    ///
-    /// If the file exists, or cannot be written: it is removed then.
+    /// Creates a file that begins with these records. They are on the disk when this returns. A file that cannot be written is removed.
     pub fn create(path: &Path, first: &[R]) -> Result<Self, JournalError> {
         let failed = |error| JournalError::file("create the journal", path, error);
         let file = own_file::options().write(true).create_new(true).open(path).map_err(failed)?;
@@ -88,11 +60,7 @@ impl<R: JournalRecord> JournalFile<R> {
         begun.map(|()| journal)
     }
 
-    /// Opens a file to write on. `each` is given its records.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, or is damaged in another place than its end, or `each` refuses a record.
+    /// Opens a file to write on. `each` is given its records; one that it refuses is damage.
     pub fn open<E: Display>(path: &Path, each: impl FnMut(R) -> Result<(), E>) -> Result<Self, JournalError> {
         let read = || {
             let mut file = fs::OpenOptions::new().read(true).write(true).open(path)?;
@@ -110,11 +78,7 @@ impl<R: JournalRecord> JournalFile<R> {
         Ok(journal)
     }
 
-    /// Opens a file, or creates it if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`open`](Self::open) and [`create`](Self::create).
+    /// [Opens](Self::open) a file, or creates it if it does not exist.
     pub fn open_or_create<E: Display>(
         path: &Path,
         each: impl FnMut(R) -> Result<(), E>,
@@ -124,10 +88,6 @@ impl<R: JournalRecord> JournalFile<R> {
 
     /// Reads a file without changing it; somebody may still write to it. One that does not exist has no records. Returns the length
     /// of its whole lines.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`open`](Self::open).
     pub fn read<E: Display>(path: &Path, each: impl FnMut(R) -> Result<(), E>) -> Result<u64, JournalError> {
         match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
@@ -140,31 +100,13 @@ impl<R: JournalRecord> JournalFile<R> {
         Self { disk, path: path.to_owned(), len, is_broken: false, records: PhantomData }
     }
 
-    /// Returns the path of the file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Appends records. They survive the process; they survive a loss of power after the next [`commit`](Self::commit).
-    ///
-    /// # Errors
-    ///
-    /// If they cannot be written.
     pub fn append(&mut self, records: &[R]) -> Result<(), JournalError> {
-        let mut lines = Vec::new();
-        for record in records {
-            self.add(&mut lines, record)?;
-        }
+        let lines = self.lines(records)?;
         self.write_lines(&lines)
     }
 
-    /// Appends records, and returns when they are on the disk.
-    ///
-    /// # Errors
-    ///
-    /// [`JournalError::Deleted`] if the file was deleted or replaced, or if they cannot be written: nothing may be done that needs
-    /// them.
+    /// Appends records, and returns when they are on the disk. After an error nothing may be done that needs them.
     pub fn commit(&mut self, records: &[R]) -> Result<(), JournalError> {
         // What is written to a file without a name ends with the process.
         if !self.disk.is_at(&self.path) {
@@ -175,20 +117,20 @@ impl<R: JournalRecord> JournalFile<R> {
     }
 
     pub(super) fn begin(&mut self, first: &[R]) -> Result<(), JournalError> {
-        let mut lines = Vec::new();
-        self.add(&mut lines, &Title { journal: R::KIND.into(), v: R::VERSION })?;
-        for record in first {
-            self.add(&mut lines, record)?;
-        }
+        let mut lines = self.lines(&[Title { journal: R::KIND.into(), v: R::VERSION }])?;
+        lines.extend(self.lines(first)?);
         self.write_lines(&lines)?;
         self.write(|disk| disk.sync())
     }
 
-    fn add(&self, lines: &mut Vec<u8>, line: &impl Serialize) -> Result<(), JournalError> {
-        serde_json::to_writer(&mut *lines, line)
-            .map_err(|error| JournalError::file("write the journal", &self.path, error.into()))?;
-        lines.push(b'\n');
-        Ok(())
+    fn lines(&self, records: &[impl Serialize]) -> Result<Vec<u8>, JournalError> {
+        let mut lines = Vec::new();
+        for record in records {
+            serde_json::to_writer(&mut lines, record)
+                .map_err(|error| JournalError::file("write the journal", &self.path, error.into()))?;
+            lines.push(b'\n');
+        }
+        Ok(lines)
     }
 
     fn write_lines(&mut self, lines: &[u8]) -> Result<(), JournalError> {
@@ -248,16 +190,8 @@ fn parse<R: JournalRecord, E: Display>(
     Ok(whole as u64)
 }
 
-impl<R> fmt::Debug for JournalFile<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { disk: _, path, len, is_broken, records: _ } = self;
-        let mut shown = f.debug_struct("JournalFile");
-        shown.field("path", path).field("len", len).field("is_broken", is_broken).finish_non_exhaustive()
-    }
-}
-
 /// What a journal needs of a disk. A trait, so that a test can fill the disk.
-pub(super) trait Disk: Send + Sync {
+pub(super) trait Disk: Debug + Send + Sync {
     /// Writes at the end.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Returns once everything that was written survives a loss of power.

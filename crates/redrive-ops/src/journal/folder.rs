@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use redrive_core::{Shelf, own_file};
@@ -50,7 +50,7 @@ impl JournalFolder {
     /// [`JournalError::Locked`] if another run works on the shelf; or if the journal cannot be written.
     pub fn begin(&self, header: JournalHeader) -> Result<(Journal, ShelfLock), JournalError> {
         let lock = self.lock(&header.broker, header.plan.queue(), header.plan.shelf(), &header.run)?;
-        Ok((Journal::begin(self.journal(&header.run), header)?, lock))
+        Ok((Journal::begin(&self.journal(&header.run), header)?, lock))
     }
 
     /// Opens the journal of a run to go on with it, and locks its shelf.
@@ -64,7 +64,7 @@ impl JournalFolder {
         // Locked before the rest is read: a run that still goes on writes more.
         let header = Journal::read(&path)?.header;
         let lock = self.lock(&header.broker, header.plan.queue(), header.plan.shelf(), &header.run)?;
-        let (mut journal, replay) = Journal::open(path)?;
+        let (mut journal, replay) = Journal::open(&path)?;
         if let Some(None | Some(StopReason::Aborted)) = &replay.ended {
             return Err(JournalError::Ended(run.to_owned()));
         }
@@ -141,6 +141,20 @@ impl JournalFolder {
         self.path.join(format!("{run}.{ENDING}"))
     }
 
+    /// Returns the path of a file of a shelf in this folder. Whoever has the [lock](Self::lock) of the shelf may write it.
+    #[must_use]
+    pub fn of_shelf(&self, broker: &str, queue: &str, shelf: Shelf, ending: &str) -> PathBuf {
+        // Queues have names that files cannot have.
+        let mut hash = Sha256::new();
+        for part in [broker, queue] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let mut first = [0; 8];
+        first.copy_from_slice(&hash.finalize()[..8]);
+        self.path.join(format!("{:016x}-{shelf}.{ending}", u64::from_be_bytes(first)))
+    }
+
     /// Locks a shelf against runs of this folder, until the lock is dropped. `holder` names the work, for those who are refused.
     ///
     /// # Errors
@@ -180,7 +194,7 @@ impl JournalFolder {
     }
 
     fn lock_file(&self, broker: &str, queue: &str, shelf: Shelf) -> Result<(PathBuf, File), JournalError> {
-        let path = self.path.join(lock_name(broker, queue, shelf));
+        let path = self.of_shelf(broker, queue, shelf, "lock");
         match own_file::options().read(true).write(true).create(true).truncate(false).open(&path) {
             Ok(file) => Ok((path, file)),
             Err(error) => Err(JournalError::file("open the lock", &path, error)),
@@ -198,18 +212,6 @@ fn holder_of(file: &mut File) -> String {
 fn name_holder(file: &mut File, holder: &str) -> io::Result<()> {
     file.set_len(0)?;
     file.write_all(holder.as_bytes())
-}
-
-/// Returns the name of a lock: queues have names that files cannot have.
-fn lock_name(broker: &str, queue: &str, shelf: Shelf) -> PathBuf {
-    let mut hash = Sha256::new();
-    for part in [broker, queue] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    let mut first = [0; 8];
-    first.copy_from_slice(&hash.finalize()[..8]);
-    Path::new(&format!("{:016x}-{shelf}.lock", u64::from_be_bytes(first))).to_owned()
 }
 
 /// The right to work on a shelf, until it is dropped or the process dies.

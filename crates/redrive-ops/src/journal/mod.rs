@@ -46,49 +46,25 @@ use crate::run::{EntryState, SeenFate, StopReason};
 pub struct Journal(JournalFile<Record>);
 
 impl Journal {
-    /// Begins the journal of a run, in a new file.
-    ///
-    /// # Errors
-    ///
-    /// If the file exists or cannot be written.
-    pub fn begin(path: impl AsRef<Path>, header: JournalHeader) -> Result<Self, JournalError> {
-        JournalFile::create(path.as_ref(), &[Record::Begin { header: Box::new(header) }]).map(Self)
+    fn begin(path: &Path, header: JournalHeader) -> Result<Self, JournalError> {
+        JournalFile::create(path, &[Record::Begin { header: Box::new(header) }]).map(Self)
     }
 
-    /// Opens the journal of a run that ended anywhere.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, or a whole line is damaged.
-    pub fn open(path: impl AsRef<Path>) -> Result<(Self, Replay), JournalError> {
+    fn open(path: &Path) -> Result<(Self, Replay), JournalError> {
         let mut replaying = Replaying::default();
-        let file = JournalFile::open(path.as_ref(), |record| replaying.add(record))?;
+        let file = JournalFile::open(path, |record| replaying.add(record))?;
         Ok((Self(file), replaying.replay()?))
     }
 
-    /// Reads a journal without changing it; its run may still go on.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`open`](Self::open).
-    pub fn read(path: &Path) -> Result<Replay, JournalError> {
+    /// Reads a journal; its run may still go on.
+    fn read(path: &Path) -> Result<Replay, JournalError> {
         let mut replaying = Replaying::default();
         JournalFile::read(path, |record| replaying.add(record))?;
         replaying.replay()
     }
 
-    /// Returns the path of the file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.0.path()
-    }
-
     /// Writes who goes on with the run.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written.
-    pub fn resume(&mut self, by: Operator) -> Result<(), JournalError> {
+    fn resume(&mut self, by: Operator) -> Result<(), JournalError> {
         self.0.commit(&[Record::Resume { by }])
     }
 

@@ -140,7 +140,7 @@ fn any_other_damage_is_an_error_with_the_number_of_the_line() {
 }
 
 /// A disk with room for so many bytes.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
 
 impl Disk for Full {
@@ -230,9 +230,9 @@ fn only_the_owner_reads_journals() {
     use std::os::unix::fs::PermissionsExt as _;
     let temporary = tempfile::tempdir().unwrap();
     let folder = JournalFolder::open(temporary.path().join("runs")).unwrap();
-    let (journal, _lock) = folder.begin(header(1)).unwrap();
+    let _begun = folder.begin(header(1)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(journal.path()), mode(journal.path().parent().unwrap())), (0o600, 0o700));
+    assert_eq!((mode(&folder.journal(&header(1).run)), mode(&temporary.path().join("runs"))), (0o600, 0o700));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The file of a socket: who may use it, and whose it is.
 
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use redrive_core::own_file;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::time::timeout;
 
@@ -59,9 +60,8 @@ impl Claim {
         let mut name = path.clone().into_os_string();
         name.push(".lock");
         let failed = |what| failed(&path, what);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.open(name).map_err(failed("create its lock file"))?;
+        let lock = own_file::options().write(true).create(true).truncate(false).open(name);
+        let lock = lock.map_err(failed("create its lock file"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(BindError::InUse(path)),
