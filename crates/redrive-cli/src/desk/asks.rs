@@ -1,6 +1,6 @@
 //! What other processes ask of a run: lines in a file beside its journal, which the process of the run reads.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -53,17 +53,10 @@ pub(crate) async fn pass_on(path: PathBuf, control: RunControl) {
     loop {
         tick.tick().await;
         // A file that cannot be read asks for nothing: the run is not to end for it.
-        let text = read(&path).unwrap_or_default();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
         for ask in new(&text, &mut passed) {
             ask.of(&control);
         }
-    }
-}
-
-fn read(path: &Path) -> std::io::Result<String> {
-    match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        text => text,
     }
 }
 
@@ -84,7 +77,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.ask");
         let mut passed = 0;
-        let mut look = || new(&read(&path).unwrap(), &mut passed);
+        let mut look = || new(&std::fs::read_to_string(&path).unwrap_or_default(), &mut passed);
         assert_eq!(look(), []);
         ask(&path, Ask::Pause).unwrap();
         ask(&path, Ask::Rate { per_second: 5 }).unwrap();

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use redrive::ops::{ContentDigest, JournalFile, JournalRecord, Operator};
+use redrive::ops::{ContentDigest, JournalError, JournalFile, JournalRecord, Operator};
 use redrive::{EntryHandle, Message, Shelved};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ enum Record {
     /// What became of it.
     Ended {
         handle: String,
-        state: State,
+        state: Ended,
         /// The handle of the edited message, if the broker tells it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         now: Option<String>,
@@ -60,9 +60,10 @@ pub(super) enum Reached {
     Planned,
 }
 
+/// What became of an entry.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum State {
+pub(super) enum Ended {
     Done,
     NotStored,
     /// It has left the shelf, and no edited copy was found.
@@ -160,7 +161,7 @@ impl Past {
             Record::Ended { handle, state, now } => {
                 let open = self.open.remove(&handle.parse()?);
                 let command = open.and_then(|open| self.commands.get_mut(open.command));
-                if let (State::Done, Some(command)) = (state, command) {
+                if let (Ended::Done, Some(command)) = (state, command) {
                     command.done.push(now.map(|now| now.parse()).transpose()?);
                 }
             }
@@ -229,10 +230,6 @@ pub(super) struct EditJournal(JournalFile<Record>);
 
 impl EditJournal {
     /// Reads a journal, and returns how long it is. One that does not exist is empty.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be read or is damaged.
     pub(super) fn read(path: &Path) -> Result<(Past, u64)> {
         let mut past = Past::default();
         let len = JournalFile::read(path, |record| past.add(record))?;
@@ -240,53 +237,36 @@ impl EditJournal {
     }
 
     /// Opens it for writing. The shelf must be locked.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written or is damaged.
     pub(super) fn open(path: &Path) -> Result<Self> {
         Ok(Self(JournalFile::open_or_create(path, |_| Ok::<_, String>(()))?))
     }
 
     /// Notes a command. It is on the disk when this returns.
-    pub(super) fn begin(&mut self, begin: Begin) -> Result<()> {
-        self.commit(Record::Begin { begin: Box::new(begin) })
+    pub(super) fn begin(&mut self, begin: Begin) -> Result<(), JournalError> {
+        self.0.commit(&[Record::Begin { begin: Box::new(begin) }])
     }
 
     /// Notes that a message is edited next, and what is stored. It is on the disk when this returns.
-    pub(super) fn begun(&mut self, entry: &EntryHandle, copy: Copy) -> Result<()> {
-        self.commit(Record::Begun { handle: entry.to_string(), copy })
+    pub(super) fn begun(&mut self, entry: &EntryHandle, copy: Copy) -> Result<(), JournalError> {
+        self.0.commit(&[Record::Begun { handle: entry.to_string(), copy }])
     }
 
-    /// Notes that it is edited. It is on the disk with the next one: a power cut leaves one in doubt.
-    pub(super) fn done(&mut self, entry: &EntryHandle, now: Option<&EntryHandle>) -> Result<()> {
-        self.ended(entry, State::Done, now)
-    }
-
-    pub(super) fn not_stored(&mut self, entry: &EntryHandle) -> Result<()> {
-        self.ended(entry, State::NotStored, None)
-    }
-
-    pub(super) fn gone(&mut self, entry: &EntryHandle) -> Result<()> {
-        self.ended(entry, State::Gone, None)
+    /// Notes what became of it, with its handle now. It is on the disk with the next one: a power cut leaves one in doubt.
+    pub(super) fn ended(
+        &mut self,
+        entry: &EntryHandle,
+        state: Ended,
+        now: Option<&EntryHandle>,
+    ) -> Result<(), JournalError> {
+        let now = now.map(ToString::to_string);
+        self.0.append(&[Record::Ended { handle: entry.to_string(), state, now }])
     }
 
     /// Notes how far the last command came. It is on the disk when this returns.
-    pub(super) fn reached(&mut self, reached: Reached) -> Result<()> {
-        self.commit(Record::Reached { reached })
-    }
-
-    fn ended(&mut self, entry: &EntryHandle, state: State, now: Option<&EntryHandle>) -> Result<()> {
-        let now = now.map(ToString::to_string);
-        self.0.append(&[Record::Ended { handle: entry.to_string(), state, now }]).context(NO_MORE)
-    }
-
-    fn commit(&mut self, record: Record) -> Result<()> {
-        self.0.commit(&[record]).context(NO_MORE)
+    pub(super) fn reached(&mut self, reached: Reached) -> Result<(), JournalError> {
+        self.0.commit(&[Record::Reached { reached }])
     }
 }
-
-const NO_MORE: &str = "nothing more is edited";
 
 #[cfg(test)]
 mod tests {
@@ -316,7 +296,7 @@ mod tests {
             self.0.path().join("journal")
         }
 
-        fn note(&self, note: impl FnOnce(&mut EditJournal) -> Result<()>) {
+        fn note(&self, note: impl FnOnce(&mut EditJournal) -> Result<(), JournalError>) {
             note(&mut EditJournal::open(&self.path()).unwrap()).unwrap();
         }
 
@@ -328,7 +308,7 @@ mod tests {
 
         fn edited(&self, entry: &str, now: &str) {
             self.note(|journal| journal.begun(&handle(entry), Copy::of(&Message::new(now.to_owned()))));
-            self.note(|journal| journal.done(&handle(entry), Some(&handle(now))));
+            self.note(|journal| journal.ended(&handle(entry), Ended::Done, Some(&handle(now))));
         }
 
         fn past(&self) -> Past {
@@ -382,7 +362,7 @@ mod tests {
         noted.begin("other");
         noted.note(|journal| journal.reached(Reached::Audited));
         assert_eq!(noted.unaudited(), []);
-        noted.note(|journal| journal.done(&handle("2"), Some(&handle("2e"))));
+        noted.note(|journal| journal.ended(&handle("2"), Ended::Done, Some(&handle("2e"))));
         assert_eq!(noted.unaudited(), [("eur".to_owned(), 1)]);
         noted.note(|journal| journal.reached(Reached::Audited));
         assert_eq!(noted.unaudited(), []);
@@ -414,9 +394,9 @@ mod tests {
                 (handle("d"), Became::Gone),
             ]
         );
-        noted.note(|journal| journal.not_stored(&handle("a")));
-        noted.note(|journal| journal.done(&handle("c"), Some(&handle("c-copy"))));
-        noted.note(|journal| journal.gone(&handle("d")));
+        noted.note(|journal| journal.ended(&handle("a"), Ended::NotStored, None));
+        noted.note(|journal| journal.ended(&handle("c"), Ended::Done, Some(&handle("c-copy"))));
+        noted.note(|journal| journal.ended(&handle("d"), Ended::Gone, None));
         let became = noted.past().became(&shelf.iter().collect::<Vec<_>>());
         assert_eq!(became, [(handle("b"), Became::Uncertain)]);
         assert_eq!(noted.unplanned("eur"), ["c-copy"]);
@@ -434,7 +414,7 @@ mod tests {
             EditJournal::read(&noted.path())
         };
         assert!(read(format!("{text}{torn}")).unwrap().0.is_open());
-        noted.note(|journal| journal.not_stored(&handle("1")));
+        noted.note(|journal| journal.ended(&handle("1"), Ended::NotStored, None));
         assert!(!noted.past().is_open(), "what follows is a line of its own");
         let damaged = read(format!("{text}{torn}\n")).unwrap_err().to_string();
         assert!(damaged.contains("line 4 of") && damaged.contains("move this file away"), "{damaged}");

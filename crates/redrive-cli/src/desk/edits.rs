@@ -11,7 +11,7 @@ use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 use tokio::time::Instant;
 
 use super::absence::{again_at, look_alone, may_try_again};
-use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached, Unaudited};
+use super::edit_journal::{Became, Begin, Copy, EditJournal, Ended, Past, Reached, Unaudited};
 use super::{Desk, State};
 use crate::exit::EndSignals;
 use crate::interrupt::INTERRUPTED;
@@ -37,8 +37,9 @@ impl Before {
     /// If another run or edit works on the shelf now, or the journal cannot be read.
     pub(crate) fn read(state: &State, broker: &str, queue: &str, shelf: Shelf) -> Result<Self> {
         // What has no result gets none any more: nobody works on it.
-        drop(state.journals()?.lock(broker, queue, shelf, HOLDER)?);
-        let path = state.edited(broker, queue, shelf);
+        let folder = state.journals()?;
+        drop(folder.lock(broker, queue, shelf, HOLDER)?);
+        let path = folder.of_shelf(broker, queue, shelf, "edited");
         let (past, len) = EditJournal::read(&path)?;
         Ok(Self { shelf, path, past, len })
     }
@@ -194,7 +195,7 @@ impl Edits {
             false => Ok(()),
         };
         let noted = noted.context("what is edited could not be noted in the audit log");
-        if let Err(error) = noted.and_then(|()| stored.journal.reached(Reached::Audited)) {
+        if let Err(error) = noted.and_then(|()| Ok(stored.journal.reached(Reached::Audited)?)) {
             // The same command notes it. What ended the edit counts, and what is left to do.
             note!("{error:#}");
             stored.failed.get_or_insert(error);
@@ -207,9 +208,9 @@ impl Edits {
 fn resolve(journal: &mut EditJournal, became: &[(EntryHandle, Became)]) -> Result<()> {
     for (entry, became) in became {
         match became {
-            Became::Edited(now) => journal.done(entry, Some(now))?,
-            Became::NotStored => journal.not_stored(entry)?,
-            Became::Gone => journal.gone(entry)?,
+            Became::Edited(now) => journal.ended(entry, Ended::Done, Some(now))?,
+            Became::NotStored => journal.ended(entry, Ended::NotStored, None)?,
+            Became::Gone => journal.ended(entry, Ended::Gone, None)?,
             Became::Uncertain => {}
         }
     }
@@ -251,7 +252,7 @@ impl StoredAll {
     ///
     /// If it cannot be written.
     pub(crate) fn planned(&mut self) -> Result<()> {
-        self.journal.reached(Reached::Planned)
+        Ok(self.journal.reached(Reached::Planned)?)
     }
 
     async fn keep_all(
@@ -299,14 +300,14 @@ impl StoredAll {
             Ok(now) => now,
             Err(error) => {
                 if error.kind() == TransportErrorKind::NotFound || error.is_certainly_not_stored() {
-                    self.journal.not_stored(&entry.handle)?;
+                    self.journal.ended(&entry.handle, Ended::NotStored, None)?;
                 }
                 let text = format!("cannot keep the edit of {}", entry.handle);
                 return Err(anyhow::Error::from(error).context(text));
             }
         };
         self.done += 1;
-        self.journal.done(&entry.handle, now.as_ref())?;
+        self.journal.ended(&entry.handle, Ended::Done, now.as_ref())?;
         if let Some(now) = now {
             self.handles.push(now.clone());
             (entry.handle, entry.message) = (now, message);

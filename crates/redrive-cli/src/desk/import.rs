@@ -1,9 +1,10 @@
 //! Puts back what was exported.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use anyhow::Result;
-use redrive::ops::{ContentDigest, ExportedEntry};
+use redrive::ops::{ContentDigest, ExportedEntry, JournalFolder};
 use redrive::{EntryHandle, Shelf};
 
 use super::restore::{Resolved, Restored, content, copies, lock, notes, resolve, restore, take, takes_back};
@@ -12,6 +13,11 @@ use super::{Desk, State};
 
 /// Who holds the lock of the shelf, for those who are refused.
 const HOLDER: &str = "redrive import";
+
+/// Returns the file that notes what was imported to a shelf.
+fn journal(folder: &JournalFolder, desk: &Desk, shelf: Shelf) -> PathBuf {
+    folder.of_shelf(&desk.broker, &desk.queue, shelf, "imported")
+}
 
 /// What can be imported of a file.
 pub(crate) struct Importing {
@@ -41,7 +47,8 @@ pub(crate) async fn import(
     shelf: Option<Shelf>,
     entries: Vec<(u64, ExportedEntry)>,
 ) -> Result<Importing> {
-    let journal = |shelf| state.imported(&desk.broker, &desk.queue, shelf);
+    let folder = state.journals()?;
+    let journal = |shelf| journal(&folder, desk, shelf);
     let all = entries.len();
     let mut lines = HashMap::new();
     let named = entries.into_iter().enumerate().map(|(number, (line, entry))| {
@@ -116,13 +123,13 @@ impl Importing {
     /// If a shelf is locked, or another command imported messages meanwhile: nothing is put back. If it cannot be noted.
     pub(crate) async fn run(&self, state: &State, desk: &Desk) -> Result<Restored> {
         let on_shelf = |shelf| self.entries.iter().filter(move |(name, _)| name.shelf() == shelf);
+        let folder = state.journals()?;
         let mut locked = Vec::new();
         for (shelf, before) in &self.before {
             if on_shelf(*shelf).next().is_some() {
                 takes_back(desk, *shelf)?;
                 let lock = lock(state, desk, *shelf, HOLDER)?;
-                let journal = state.imported(&desk.broker, &desk.queue, *shelf);
-                locked.push((*shelf, notes(&journal, before)?, lock));
+                locked.push((*shelf, notes(&journal(&folder, desk, *shelf), before)?, lock));
             }
         }
         let mut restored = Restored::default();

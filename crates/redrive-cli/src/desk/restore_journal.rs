@@ -38,10 +38,6 @@ impl JournalRecord for Note {
 
 impl RestoreJournal {
     /// Reads a file; one that does not exist is empty.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be read or is damaged.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let mut journal = Self::default();
         JournalFile::read(path, |note| journal.add(note))?;
@@ -72,10 +68,6 @@ pub(super) struct Notes(JournalFile<Note>);
 
 impl Notes {
     /// Opens a file, or creates it.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written or is damaged.
     pub(super) fn open(path: &Path) -> Result<Self> {
         Ok(Self(JournalFile::open_or_create(path, |_| Ok::<_, String>(()))?))
     }

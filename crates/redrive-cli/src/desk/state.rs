@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use redrive::Shelf;
 use redrive::ops::{AuditLog, ExportedEntry, GroupId, JournalFolder, Plan, own_file};
-use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::usage;
@@ -132,24 +131,6 @@ impl State {
     /// Returns the file that notes what of a run was undone.
     pub(crate) fn undone(&self, run: &str) -> PathBuf {
         self.0.join("runs").join(format!("{run}.undone"))
-    }
-
-    /// Returns the file that notes what was imported to a shelf.
-    pub(crate) fn imported(&self, broker: &str, queue: &str, shelf: Shelf) -> PathBuf {
-        self.of_shelf(broker, queue, shelf, "imported")
-    }
-
-    /// Returns the file that notes which entries of a shelf were edited by a program.
-    pub(crate) fn edited(&self, broker: &str, queue: &str, shelf: Shelf) -> PathBuf {
-        self.of_shelf(broker, queue, shelf, "edited")
-    }
-
-    /// One file for each shelf: its lock is what keeps other writers away.
-    fn of_shelf(&self, broker: &str, queue: &str, shelf: Shelf, ending: &str) -> PathBuf {
-        // Queues have names that files cannot have.
-        let name = digest(&SHA256, key(broker, queue, shelf).as_bytes());
-        let name: String = name.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        self.0.join("runs").join(format!("{name}.{ending}"))
     }
 
     /// Writes the originals of edited messages, and returns when they are on the disk.

@@ -207,8 +207,9 @@ impl Undoing {
         takes_back(desk, self.shelf())?;
         let mut audit = state.audit()?;
         let _lock = lock(state, desk, self.shelf(), &self.holder())?;
-        let notes = notes(&self.journal, &self.before)?;
         self.look_again(desk).await?;
+        // Once this file exists, the run cannot be resumed.
+        let notes = notes(&self.journal, &self.before)?;
         let entries = self.entries.iter().map(|entry| (&entry.handle, entry));
         let restored = restore(&*desk.shelves, entries, notes).await;
         let (now, shelf) = (SystemTime::now(), self.shelf());
