@@ -13,7 +13,8 @@ use crate::overtime::Overtime;
 
 /// Programs with many tests that mostly wait, and how many of these tests run at once. Where tests start brokers of their own, more at once
 /// starve each other.
-const WAITING: [(&str, usize); 3] = [("conformance", 32), ("broker/main", 6), ("rabbitmq/main", 4)];
+const WAITING: [(&str, usize); 3] =
+    [("conformance", 32), ("broker/main", 6), ("system tests/rabbitmq/main", 4)];
 /// This program compiles its tests with the unmodified toolchain, so unstable features must stay locked.
 const COMPILES: &str = "compile-fail";
 /// Starts the longest programs first: otherwise the end of the run would wait for them alone. The others follow in any order. The

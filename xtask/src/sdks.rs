@@ -15,7 +15,7 @@ const ALL_VARIABLE: &str = "REDRIVE_SERVICEBUS_SDKS";
 const RUST: &[&str] = &["test", "-p", "redrive-servicebus-emulator", "--test", "fe2o3"];
 
 /// Python and JavaScript.
-const OTHERS: &[&str] = &["test", "-p", "redrive-servicebus-sdks"];
+const OTHERS: &[&str] = &["test", "-p", "redrive-clients", "--test", "servicebus"];
 
 /// Installs the clients and runs every scenario of each.
 pub(crate) fn run() -> Result<ExitCode> {
