@@ -16,7 +16,7 @@ use std::time::Instant;
 
 type Environment = Vec<(String, Option<String>)>;
 
-/// Modes of the contract that `--quick` leaves out: two thirds of 2040 tests.
+/// Modes of the contract that `--quick` leaves out: more than half of the tests on the emulator.
 const SLOW_MODES: [&str; 3] = ["_single_queue::", "_staged::", "_on_shared_connections::"];
 
 /// Runs every check; the tests run on the brokers of `versions`.

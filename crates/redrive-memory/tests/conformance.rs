@@ -101,7 +101,20 @@ impl Bench for Queue {
 }
 
 conformance!(on_threads, InMemory(MemoryOptions::new()));
-conformance!(on_paused_time, InMemory(MemoryOptions::new()), paused);
-conformance!(with_a_hand_out_limit, InMemory(MemoryOptions::new().delivery_limit(5)), paused);
+// Another clock: what waits, and what a timer ends.
+conformance!(
+    on_paused_time,
+    InMemory(MemoryOptions::new()),
+    paused,
+    of [rescheduling, returning, counting, receiving, pausing, closing, sharing, publishing, starting, leases]
+);
+// The broker moves a message by itself: what counts deliveries, what gives a message back, and the shelf that it ends on.
+conformance!(
+    with_a_hand_out_limit,
+    InMemory(MemoryOptions::new().delivery_limit(5)),
+    paused,
+    of [returning, dying, interrupting, losing, counting, shelving, closing, starting]
+);
+// Another way for operators: what they do and see.
 #[cfg(unix)]
-conformance!(by_the_operators_socket, BySocket);
+conformance!(by_the_operators_socket, BySocket, of [sharing, operating, entries, pages, leases]);

@@ -351,21 +351,45 @@ fn address(url: &str) -> SocketAddr {
     host.parse().expect("the broker's address is an IP address and a port")
 }
 
+/// A mode runs the groups of clauses that it can break.
+macro_rules! mode {
+    // The ladder and native delay, each with both types of queues.
+    ($name:ident, $harness:expr, everything) => {
+        conformance!($name, $harness);
+    };
+    // Other queues for what waits, and other arguments of the work queue: what leaves the work queue, what starts it, and what
+    // operators send there. How deliveries come and how the intake pauses are those of the ladder.
+    ($name:ident, $harness:expr, waits) => {
+        conformance!($name, $harness, of [
+            rescheduling, shelving, returning, dying, counting, refusing, closing, sharing, carrying, publishing, starting,
+            operating, entries
+        ]);
+    };
+    // Others' channels on the same connection: what opens, closes and loses channels and connections, and what is in flight then.
+    // What a settlement stores is that of the ladder.
+    ($name:ident, $harness:expr, connections) => {
+        conformance!($name, $harness, of [
+            removing, returning, dying, interrupting, losing, receiving, pausing, closing, sharing, publishing, starting, operating
+        ]);
+    };
+    // Another reader of deliveries: what is delivered, acknowledged and copied. Publishers and operators do not take this way.
+    ($name:ident, $harness:expr, deliveries) => {
+        conformance!($name, $harness, of [
+            removing, rescheduling, shelving, returning, dying, interrupting, losing, counting, receiving, pausing, closing, sharing,
+            carrying, starting
+        ]);
+    };
+}
+
 macro_rules! modes {
-    ($on:ident $version:ident $queue_type:ident: $($name:ident $delay:ident),*) => {
-        $(modes!(@one $name $on $version $queue_type $delay Plain);)*
-    };
-    (as $way:ident $on:ident $version:ident $queue_type:ident: $name:ident $delay:ident) => {
-        modes!(@one $name $on $version $queue_type $delay $way);
-    };
-    (@one $name:ident $on:ident $version:ident $queue_type:ident $delay:ident $way:ident) => {
-        conformance!($name, Rabbit {
+    ($on:ident $version:ident: $($name:ident $queue_type:ident $delay:ident $way:ident $groups:ident,)*) => {
+        $(mode!($name, Rabbit {
             on: On::$on,
             version: Version::$version,
             queue_type: QueueType::$queue_type,
             delay: Kind::$delay,
             way: Way::$way,
-        });
+        }, $groups);)*
     };
 }
 
@@ -373,16 +397,21 @@ macro_rules! modes {
 mod v3_10 {
     mod contract {
         use super::super::*;
-        modes!(RabbitMq V3_10 Classic: classic Ladder);
-        modes!(RabbitMq V3_10 Quorum: quorum Ladder);
+        modes!(RabbitMq V3_10:
+            classic Classic Ladder Plain everything,
+            quorum Quorum Ladder Plain everything,
+        );
     }
 }
 
 mod v4_3 {
     mod contract {
         use super::super::*;
-        modes!(RabbitMq V4_3 Classic: classic Ladder);
-        modes!(RabbitMq V4_3 Quorum: quorum Ladder, quorum_native Native);
+        modes!(RabbitMq V4_3:
+            classic Classic Ladder Plain everything,
+            quorum Quorum Ladder Plain everything,
+            quorum_native Quorum Native Plain everything,
+        );
     }
 }
 
@@ -404,16 +433,28 @@ mod emulator {
 
     mod as_3_10 {
         use super::super::*;
-        modes!(Emulator V3_10 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
-        modes!(as Shared Emulator V3_10 Classic: classic_on_shared_connections Ladder);
-        modes!(Emulator V3_10 Quorum: quorum Ladder, quorum_single_queue SingleQueue, quorum_staged Staged);
+        modes!(Emulator V3_10:
+            classic Classic Ladder Plain everything,
+            classic_single_queue Classic SingleQueue Plain waits,
+            classic_staged Classic Staged Plain waits,
+            classic_on_shared_connections Classic Ladder Shared connections,
+            quorum Quorum Ladder Plain everything,
+            quorum_single_queue Quorum SingleQueue Plain waits,
+            quorum_staged Quorum Staged Plain waits,
+        );
     }
 
     mod as_4_3 {
         use super::super::*;
-        modes!(Emulator V4_3 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
-        modes!(Emulator V4_3 Quorum: quorum Ladder, quorum_native Native);
-        modes!(as Shared Emulator V4_3 Quorum: quorum_on_shared_connections Ladder);
-        modes!(Emulator V4_3 Quorum: quorum_single_queue SingleQueue, quorum_staged Staged);
+        modes!(Emulator V4_3:
+            classic Classic Ladder Plain everything,
+            classic_single_queue Classic SingleQueue Plain waits,
+            classic_staged Classic Staged Plain waits,
+            quorum Quorum Ladder Plain everything,
+            quorum_native Quorum Native Plain everything,
+            quorum_single_queue Quorum SingleQueue Plain waits,
+            quorum_staged Quorum Staged Plain waits,
+            quorum_on_shared_connections Quorum Ladder Shared connections,
+        );
     }
 }
