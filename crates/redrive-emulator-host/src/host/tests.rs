@@ -113,7 +113,7 @@ async fn a_running_emulator_that_restarts_begins_with_another_state() {
 async fn nothing_is_left_of_an_emulator_that_is_dropped() {
     let host = start(Vec::new()).await;
     let (alive, gone) = oneshot::channel();
-    *host.shared().alive.lock().expect("no panic") = Some(alive);
+    *host.shared().alive.lock() = Some(alive);
     let main = client(host.address()).await;
     drop(host);
     assert_eq!(rest(main).await.unwrap_or_default(), "", "it ends like a killed process");
