@@ -1,9 +1,10 @@
 //! The facts of the broker and its queue, the needs that the transport serves, and signals of changes.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use redrive_core::{
     Delivery, Facts, HeaderLimit, NativeDeadLetter, Needs, Signal, Signals, TransportError, Value,
 };
@@ -154,7 +155,7 @@ impl TransportFacts {
 
     /// Serves these needs from now on. Returns the previous ones.
     pub(crate) fn activate(&self, needs: ActiveNeeds) -> ActiveNeeds {
-        std::mem::replace(&mut *self.active.write().unwrap_or_else(PoisonError::into_inner), needs)
+        std::mem::replace(&mut *self.active.write(), needs)
     }
 
     /// Returns true once the waits of the retries are known.
@@ -171,7 +172,7 @@ impl TransportFacts {
     /// to no spare queue.
     pub(crate) fn leave_out(&self, route: &Route) -> bool {
         {
-            let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+            let mut active = self.active.write();
             // Another copy may have met it before.
             if active.whole.spare(route).is_none() {
                 return false;
@@ -195,7 +196,7 @@ impl TransportFacts {
             let mut broker = self.broker();
             broker.version = connection.version;
             broker.frame_max = connection.frame_max();
-            let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+            let mut active = self.active.write();
             active.strategy = Arc::clone(&active.whole);
         }
         self.send_changes();
@@ -257,15 +258,15 @@ impl TransportFacts {
     }
 
     fn active(&self) -> ActiveNeeds {
-        self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.active.read().clone()
     }
 
     fn broker(&self) -> MutexGuard<'_, BrokerFacts> {
-        self.broker.lock().unwrap_or_else(PoisonError::into_inner)
+        self.broker.lock()
     }
 
     fn listener(&self) -> MutexGuard<'_, Option<Listener>> {
-        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listener.lock()
     }
 }
 

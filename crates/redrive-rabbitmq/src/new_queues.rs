@@ -1,8 +1,8 @@
 //! Knows which quorum queues may be new: a broker that is killed in the first seconds of one loses what it has confirmed there.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use crate::topology::Route;
@@ -19,7 +19,7 @@ impl NewQueues {
     /// Notes that a queue, or any, may be new.
     pub(crate) fn note(&self, named: Option<String>, wait: Duration) {
         let ready_at = Instant::now() + wait.min(LONGEST_WAIT);
-        let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = self.0.lock();
         waits.retain(|(of, until)| *of != named && *until > Instant::now());
         waits.push((named, ready_at));
     }
@@ -27,7 +27,7 @@ impl NewQueues {
     /// Waits until the target of this route is none that may be new. Cancel safe.
     pub(crate) async fn wait_ready(&self, route: &Route) {
         let ready_at = {
-            let waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let waits = self.0.lock();
             let of_this =
                 |of: &Option<String>| of.as_deref().is_none_or(|queue| *route == Route::queue(queue));
             waits.iter().filter(|(of, _)| of_this(of)).map(|(_, until)| *until).max()

@@ -1,8 +1,9 @@
 //! RabbitMQ as a transport.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use redrive_core::{
     Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
     TransportErrorKind,
@@ -170,8 +171,8 @@ impl RabbitMq {
         Transfer::new(Arc::clone(&self.shared), old)
     }
 
-    fn intake(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
+    fn intake(&self) -> parking_lot::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.intake.lock()
     }
 
     /// Refuses needs that the broker cannot meet, then prepares the queues. An error leaves the transport unchanged.

@@ -1,9 +1,10 @@
 //! The channels that publish messages: opened on demand, kept for the next batch.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lapin::options::ConfirmSelectOptions;
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::{TransportError, TransportErrorKind};
 use redrive_transport::ReconnectBackoff;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
@@ -152,11 +153,11 @@ impl ChannelPool {
     }
 
     fn renewal(&self) -> MutexGuard<'_, Renewal> {
-        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.renewal.lock()
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<PooledChannel>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lapin::ErrorKind;
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::TransportError;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -73,7 +73,7 @@ impl Connection {
     }
 
     fn settles_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.settles_until.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settles_until.lock()
     }
 
     pub(crate) fn is_up(&self) -> bool {

@@ -1,14 +1,15 @@
 //! The connection of one role, made again when it is lost.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::uri::SASLMechanism;
 use lapin::{ConnectionProperties, Event};
+use parking_lot::RwLock;
 use redrive_core::TransportError;
 use redrive_transport::{Connect, Reconnecting};
 use tokio::sync::{Notify, watch};
@@ -134,7 +135,7 @@ impl ReconnectingConnection {
 
     /// Returns the user of the connection.
     pub(crate) fn user(&self) -> Arc<str> {
-        Arc::clone(&self.0.connector().user.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.connector().user.read())
     }
 
     /// Changes when the broker accepts messages again: after an alarm, or on a new connection.
@@ -197,7 +198,7 @@ impl Connector {
             connection = %self.name, broker = %shown, epoch, tls = address.is_encrypted(),
             version = version.map(tracing::field::display), "connected to RabbitMQ"
         );
-        *self.user.write().unwrap_or_else(PoisonError::into_inner) = authenticated(&address).into();
+        *self.user.write() = authenticated(&address).into();
         let refused = Arc::new(Notify::new());
         self.watch(&opened.connection, Arc::clone(&refused));
         self.recoveries.send_modify(|times| *times += 1);

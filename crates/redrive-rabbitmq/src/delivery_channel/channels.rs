@@ -1,8 +1,9 @@
 //! The channels of one transport, and how often they were interrupted.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::DeliveryChannel;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The channels of one transport that had deliveries, and the number of their interruptions.
 #[derive(Debug, Default)]
@@ -56,6 +57,6 @@ impl DeliveryChannels {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

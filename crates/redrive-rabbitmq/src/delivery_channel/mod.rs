@@ -11,12 +11,13 @@ mod channels;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use lapin::options::BasicQosOptions;
+use parking_lot::{Mutex, MutexGuard};
 use redrive_amqp091::{Basic, Method, basic};
 use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
@@ -302,7 +303,7 @@ impl DeliveryChannel {
     }
 
     fn window(&self) -> MutexGuard<'_, AckWindow> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        self.window.lock()
     }
 
     fn note_sent(&self) {
@@ -314,7 +315,7 @@ impl DeliveryChannel {
     }
 
     fn sent(&self) -> MutexGuard<'_, LastSent> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sent.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The channels of one connection whose messages do not go through the client library.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Context;
 
 use futures::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Bytes;
 use tokio::sync::oneshot;
 
@@ -276,7 +277,7 @@ impl OwnChannels {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

@@ -3,8 +3,7 @@
 //! A message that no queue takes comes back before its confirm. Confirms of several messages may come as one, so the order alone does not
 //! tell which one came back: its content does. Copies of the same content are as good as each other: whichever of them was stored, one was.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Bytes;
 use tokio::sync::Notify;
 
@@ -89,7 +88,7 @@ impl Confirms {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

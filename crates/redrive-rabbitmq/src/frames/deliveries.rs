@@ -1,14 +1,12 @@
 //! The deliveries and the answers to `basic.get` that are taken off the stream, between it and their consumer.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use bytes::BytesMut;
-use redrive_amqp091::{Method, ShortStr, basic};
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Bytes;
 use tokio::sync::Notify;
 
-use super::channels::OwnChannel;
 use super::ended::Ended;
 
 /// A delivery as it was received.
@@ -80,98 +78,46 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A channel whose deliveries are taken and settled here: the consumer's end of their queue.
-#[derive(Debug)]
-pub(crate) struct DeliveryQueue {
-    channel: OwnChannel,
-    queue: Arc<Queue>,
-}
-
-impl DeliveryQueue {
-    /// Takes the deliveries of this channel from now on.
-    pub(crate) fn new(channel: OwnChannel) -> Self {
-        let queue = channel.take_deliveries();
-        Self { channel, queue }
-    }
-
-    /// Returns the channel, on which its deliveries are settled.
-    pub(crate) fn channel(&self) -> &OwnChannel {
-        &self.channel
-    }
-
-    /// Takes the first message of a queue; `None` if there is none. Deliveries that were sent before are here then. Not cancel safe: the
-    /// answer of a cancelled call is that of the next one.
-    ///
-    /// # Errors
-    /// If the channel ends first.
-    pub(crate) async fn get(&self, queue: &str, no_ack: bool) -> lapin::Result<Option<Got>> {
-        let mut frame = BytesMut::new();
-        let get = basic::Get { ticket: 0, queue: ShortStr::truncated(queue), no_ack };
-        Method::from(get).write_frame(self.channel.number(), &mut frame);
-        drop(self.channel.write([frame.freeze()].into()));
-        loop {
-            match &mut *self.queue.waiting() {
-                Waiting { answers, .. } if !answers.is_empty() => return Ok(answers.pop_front().flatten()),
-                Waiting { ended: Some(ended), .. } => return Err(ended.clone().into()),
-                _ => {}
-            }
-            self.queue.arrived.notified().await;
-        }
-    }
-
-    /// Waits until a delivery is there. Cancel safe.
-    pub(crate) async fn arrived(&self) {
-        while self.queue.waiting().deliveries.is_empty() {
-            self.queue.arrived.notified().await;
-        }
+    /// Removes the first answer to a `basic.get`; `None` if none has come yet.
+    pub(super) fn next_answer(&self) -> Option<Result<Option<Got>, Ended>> {
+        let mut waiting = self.waiting();
+        let answer = waiting.answers.pop_front().map(Ok);
+        answer.or_else(|| waiting.ended.clone().map(Err))
     }
 
     /// Removes the answers that nobody has taken.
     #[cfg(any(test, fuzzing))]
     pub(super) fn answers(&self) -> Vec<Option<Got>> {
-        self.queue.waiting().answers.drain(..).collect()
+        self.waiting().answers.drain(..).collect()
     }
 
-    /// Takes up to `most` deliveries that are there.
-    pub(crate) fn take(&self, most: usize) -> impl Iterator<Item = TakenDelivery> {
-        let mut waiting = self.queue.waiting();
-        let all = &mut waiting.deliveries;
-        let taken = if all.len() <= most { std::mem::take(all) } else { all.drain(..most).collect() };
-        taken.into_iter()
+    /// Removes up to `most` deliveries.
+    pub(super) fn take(&self, most: usize) -> VecDeque<TakenDelivery> {
+        let all = &mut self.waiting().deliveries;
+        if all.len() <= most { std::mem::take(all) } else { all.drain(..most).collect() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting().deliveries.is_empty()
+    }
+
+    /// Resolves after the next [`wake`](Self::wake), or at once after one that nobody has seen. Cancel safe.
+    pub(super) async fn woken(&self) {
+        self.arrived.notified().await;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::OwnChannels;
 
     fn delivery(queue: &Queue, tag: u64) -> TakenDelivery {
         let source = queue.source("orders", "paid");
         TakenDelivery { tag, redelivered: false, source, header: Bytes::new(), body: Bytes::new() }
-    }
-
-    #[tokio::test]
-    async fn a_consumer_is_woken_once_for_all_that_is_there() {
-        let consumer = DeliveryQueue::new(OwnChannels::default().register(1));
-        let queue = Arc::clone(&consumer.queue);
-        let mut arrived = std::pin::pin!(consumer.arrived());
-        assert!(futures::FutureExt::now_or_never(&mut arrived).is_none());
-        (1..=3).for_each(|tag| queue.push(delivery(&queue, tag)));
-        assert!(
-            futures::FutureExt::now_or_never(&mut arrived).is_none(),
-            "not before all of a read is there"
-        );
-        queue.wake();
-        assert!(futures::FutureExt::now_or_never(&mut arrived).is_some());
-        let tags = |most| consumer.take(most).map(|taken| taken.tag).collect::<Vec<_>>();
-        assert_eq!((tags(2), tags(2)), (vec![1, 2], vec![3]));
-        assert!(futures::FutureExt::now_or_never(consumer.arrived()).is_none());
     }
 
     #[test]

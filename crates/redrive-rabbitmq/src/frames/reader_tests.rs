@@ -1,5 +1,5 @@
 use super::*;
-use crate::frames::deliveries::DeliveryQueue;
+use crate::frames::delivery_queue::DeliveryQueue;
 use proptest::prelude::*;
 use redrive_core::Bytes;
 

@@ -9,7 +9,8 @@ use redrive_core::Bytes;
 
 use super::channels::{OwnChannel, OwnChannels};
 use super::confirms::{Answer, Written};
-use super::deliveries::{DeliveryQueue, Got, TakenDelivery};
+use super::deliveries::{Got, TakenDelivery};
+use super::delivery_queue::DeliveryQueue;
 use super::frame::{END, HEAD, METHOD};
 use super::reader::{FrameReader, Greeting};
 use super::writer::{FrameWriter, PROTOCOL_HEADER};

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_rs::traits::Reactor;
@@ -14,6 +13,7 @@ use futures::io::{AsyncRead, AsyncWrite};
 use lapin::tcp::{AMQPUriTcpExt, AsyncTcpStream, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::channels::OwnChannels;
@@ -57,7 +57,7 @@ pub(crate) async fn connect(
     tokio::spawn(Pump::new(socket, other_end, reader, channels.clone()).run(unwanted));
     let library = Mutex::new(Some(library));
     let open = async move |_uri: AMQPUri, _runtime: Runtime<_>| {
-        let library = library.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let library = library.lock().take();
         // The library asks only once, because it is not configured to reconnect by itself.
         Ok(AsyncTcpStream::Plain(library.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?))
     };

@@ -1,9 +1,10 @@
 //! Publishes messages in batches: mandatory and confirmed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{Message, TransportError, TransportErrorKind};
 use redrive_transport::{BatchLimits, Lanes};
@@ -214,11 +215,11 @@ impl Shared {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Lanes<Route, Job>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     fn late(&self) -> MutexGuard<'_, HashMap<Route, Instant>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+        self.late.lock()
     }
 
     /// Forgets routes that no copy was tried on for long: they may carry the keys of single messages.

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use redrive_core::{EntryHandle, Shelf};
 
 use super::fingerprint::Fingerprint;
@@ -60,7 +60,7 @@ struct Remembered {
 
 impl TakenNumbers {
     pub(super) fn note(&self, shelf: Shelf, name: Name) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.0.lock();
         remembered.numbers.entry((shelf, name.fingerprint)).or_default().insert(name.number);
         remembered.order.push_back((shelf, name));
         if remembered.order.len() > REMEMBERED
@@ -76,7 +76,7 @@ impl TakenNumbers {
 
     /// Returns the first number after this one that was not removed.
     fn next(&self, shelf: Shelf, fingerprint: Fingerprint, last: u32) -> u32 {
-        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = self.0.lock();
         let taken = remembered.numbers.get(&(shelf, fingerprint));
         let mut free = (last + 1..).filter(|number| taken.is_none_or(|taken| !taken.contains(number)));
         free.next().unwrap_or(u32::MAX)
@@ -128,7 +128,7 @@ mod tests {
         for entry in 0..=REMEMBERED {
             taken.note(SHELF, Name { fingerprint: Fingerprint(entry as u128), number: 1 });
         }
-        let remembered = taken.0.lock().unwrap();
+        let remembered = taken.0.lock();
         assert_eq!((remembered.numbers.len(), remembered.order.len()), (REMEMBERED, REMEMBERED));
     }
 
