@@ -1,4 +1,4 @@
-//! Notices a stack that is not ready, if nothing will ever make it so. Waits for nothing: [`get_ready`](super::get_ready) does.
+//! Notices a stack that is not ready, if nothing will ever make it so. Waits for nothing: [`Stacks`](super::stacks::Stacks) does.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
