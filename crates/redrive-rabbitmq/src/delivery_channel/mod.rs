@@ -4,11 +4,12 @@
 //! |---|---|
 //! | [`ack_window`] | decides which acknowledgements to send, and when |
 //! | [`channels`] | keeps the channels of one transport, and how often they were interrupted |
+//! | [`last_sent`] | knows whether the broker may still be processing settlements |
 
 mod ack_window;
 mod channels;
+mod last_sent;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -29,12 +30,9 @@ use crate::error;
 use crate::frames::{DeliveryQueue, Got};
 use ack_window::{Ack, AckWindow, Due};
 pub(crate) use channels::DeliveryChannels;
+use last_sent::LastSent;
 
-/// RabbitMQ passes about 32 settlements of one channel on to a quorum queue at once, and drops those that still wait when the
-/// channel closes. After more settlements than this within ten seconds, a channel stays open a while longer.
-const BURST: usize = 16;
-const BURST_WITHIN: Duration = Duration::from_secs(10);
-/// How long it stays open.
+/// How long a channel stays open after a [burst](LastSent::is_burst) of settlements.
 const SETTLING: Duration = Duration::from_millis(250);
 /// Number of requests in that time that show that the broker makes progress.
 const STEPS: u32 = 5;
@@ -319,30 +317,6 @@ impl DeliveryChannel {
     }
 }
 
-/// When the last settlements were sent that the broker may not have processed.
-#[derive(Debug, Default)]
-struct LastSent(VecDeque<Instant>);
-
-impl LastSent {
-    fn note(&mut self, now: Instant) {
-        if self.0.len() > BURST {
-            self.0.pop_front();
-        }
-        self.0.push_back(now);
-    }
-
-    /// Returns true if more were sent than RabbitMQ passes on at once.
-    fn is_burst(&self, now: Instant) -> bool {
-        self.0.len() > BURST
-            && self.0.front().is_some_and(|first| now.saturating_duration_since(*first) < BURST_WITHIN)
-    }
-
-    /// The broker had time to process what was sent until then. Work in small steps waits once for many of them.
-    fn forget(&mut self, until: Instant) {
-        self.0.retain(|sent| *sent > until);
-    }
-}
-
 /// Kind of refusal. RabbitMQ 4.3 counts `basic.reject`, and does not count `basic.nack`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
@@ -444,22 +418,5 @@ mod tests {
             Basic::Reject(basic::Reject { delivery_tag: 8, requeue: true }),
         ];
         assert_eq!(methods.collect::<Vec<_>>(), expected.map(Method::Basic));
-    }
-
-    #[test]
-    fn a_burst_that_was_waited_for_is_not_waited_for_again() {
-        let (mut sent, now) = (LastSent::default(), Instant::now());
-        let at = |millis| now + Duration::from_millis(millis);
-        (0..16).for_each(|millis| sent.note(at(millis)));
-        assert!(!sent.is_burst(at(16)));
-        sent.note(at(16));
-        assert!(sent.is_burst(at(16)) && !sent.is_burst(at(10_000)));
-        sent.note(at(20));
-        // What was sent while it waited is still new.
-        sent.forget(at(16));
-        (21..36).for_each(|millis| sent.note(at(millis)));
-        assert!(!sent.is_burst(at(36)));
-        sent.note(at(36));
-        assert!(sent.is_burst(at(36)));
     }
 }
