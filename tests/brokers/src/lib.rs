@@ -38,6 +38,7 @@ mod network;
 mod new_queue;
 mod ports;
 mod report;
+mod starts;
 mod turn;
 mod version;
 
@@ -53,5 +54,6 @@ pub use node::Node;
 pub use ports::free_port;
 pub use proxy::Proxy;
 pub use report::{REPORT_VARIABLE, report};
+pub use starts::waited as waited_to_start;
 pub use turn::{Turn, node_in_turn};
 pub use version::Version;

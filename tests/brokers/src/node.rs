@@ -9,7 +9,7 @@ use crate::handshake;
 use crate::install::{self, Installation, Place};
 use crate::network::{Host, Network};
 use crate::ports::free_port;
-use crate::{Version, env};
+use crate::{Version, env, starts};
 use anyhow::{Context as _, Result, ensure};
 use shortcut::{STILL_STARTS, shortcut};
 use std::fmt;
@@ -225,7 +225,7 @@ impl Node {
     /// When it does not start; with the end of its output.
     pub fn restart(&self) -> Result<()> {
         self.engine().kill()?;
-        let _turn = if self.inner.starts_alone { Some(turn_to_start()?) } else { None };
+        let _turn = if self.inner.starts_alone { Some(starts::turn()?) } else { None };
         let mut engine = self.engine();
         engine.kill()?;
         engine.start()?;
@@ -372,22 +372,6 @@ fn configuration(config: &[&str], files: &str) -> String {
         "raft.wal_max_size_bytes = 64000000",
     ];
     common.iter().chain(config).map(|line| format!("{}\n", line.replace("{files}", files))).collect()
-}
-
-/// Waits until fewer nodes of this machine are starting than it has processors: more at once starve each other, and every test that runs
-/// meanwhile.
-fn turn_to_start() -> Result<install::Lock> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let folder = install::cache().unwrap_or_else(std::env::temp_dir);
-    fs::create_dir_all(&folder)?;
-    loop {
-        for place in 0..processors {
-            if let Some(turn) = install::Lock::try_take(&folder.join(format!("node-starts-{place}")))? {
-                return Ok(turn);
-            }
-        }
-        std::thread::sleep(STARTS_AGAIN);
-    }
 }
 
 /// Returns true if an error is about a port in use, in our, Erlang's or Docker's words.
