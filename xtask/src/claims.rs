@@ -73,8 +73,13 @@ fn every_alert_is_counted_listed_and_explained() -> Result<()> {
 fn every_header_is_documented() -> Result<()> {
     let page = fs::read_to_string(root().join("docs/headers.md"))?;
     let mut missing = Vec::new();
-    for library in ["core", "transport", "rabbitmq", "servicebus"] {
-        for source in files(&root().join(format!("crates/redrive-{library}/src")), "rs")? {
+    for library in [
+        "engine/redrive-core",
+        "engine/redrive-transport",
+        "transports/redrive-rabbitmq",
+        "transports/redrive-servicebus",
+    ] {
+        for source in files(&root().join(format!("crates/{library}/src")), "rs")? {
             let text = fs::read_to_string(&source)?;
             let constants =
                 text.lines().filter_map(|line| line.split_once(": &str = \"redrive-")?.1.split_once('"'));

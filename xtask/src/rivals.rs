@@ -8,7 +8,7 @@ use std::process::Command;
 /// Builds and installs them, and returns the folder. Prints and leaves out one that cannot be installed.
 pub(crate) fn install() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
-    let sources = root.join("crates/redrive-bench/rivals");
+    let sources = root.join("tests/bench/rivals");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = target.join("rivals");
     fs::create_dir_all(&folder).context("cannot create the folder of the rivals")?;

@@ -14,15 +14,12 @@ type Circle = BTreeSet<String>;
 
 /// The graph of each crate, with its name.
 static CRATES: LazyLock<Vec<(String, Graph)>> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
     let mut crates = Vec::new();
-    for package in fs::read_dir(folder).expect("there are crates") {
-        let package = package.expect("a folder");
-        let name = package.file_name().into_string().expect("a name");
+    for package in crate::packages() {
         let mut sources = Sources::new();
-        read(&package.path().join("src"), "", &mut sources);
+        read(&package.folder.join("src"), "", &mut sources);
         for root in ["lib.rs", "main.rs"].into_iter().filter(|root| sources.contains_key(*root)) {
-            crates.push((name.clone(), Graph::of(&sources, root)));
+            crates.push((package.name.clone(), Graph::of(&sources, root)));
         }
     }
     crates

@@ -3,7 +3,7 @@
 mod circles;
 mod graph;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -69,7 +69,7 @@ const CORE_STANDS_ON: &[&str] = &[
 
 #[test]
 fn lower_crates_know_nothing_of_higher_ones() {
-    for (package, dependencies) in packages() {
+    for Package { name: package, dependencies, .. } in packages() {
         let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package) else {
             panic!(
                 "`{package}` is not in the dependency rule: give it its floor, here and in docs/architecture.md"
@@ -83,8 +83,8 @@ fn lower_crates_know_nothing_of_higher_ones() {
 
 #[test]
 fn the_ground_floor_knows_no_broker_and_no_runtime() {
-    let (_, dependencies) = packages().into_iter().find(|(name, _)| name == "redrive-core").unwrap();
-    for dependency in dependencies {
+    let core = packages().into_iter().find(|package| package.name == "redrive-core").unwrap();
+    for dependency in core.dependencies {
         assert!(
             CORE_STANDS_ON.contains(&dependency.as_str()),
             "`redrive-core` must not depend on `{dependency}`"
@@ -92,8 +92,15 @@ fn the_ground_floor_knows_no_broker_and_no_runtime() {
     }
 }
 
-/// The published crates of the workspace, and what each depends on outside of its tests.
-fn packages() -> Vec<(String, Vec<String>)> {
+/// A published crate of the workspace.
+struct Package {
+    name: String,
+    folder: PathBuf,
+    /// What it depends on outside of its tests.
+    dependencies: Vec<String>,
+}
+
+fn packages() -> Vec<Package> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -104,17 +111,15 @@ fn packages() -> Vec<(String, Vec<String>)> {
     let is_published = |package: &&Value| package["publish"].is_null();
     let for_others = |dependency: &&Value| dependency["kind"].as_str() != Some("dev");
     let packages = metadata["packages"].as_array().expect("there are packages");
-    packages
-        .iter()
-        .filter(is_published)
-        .map(|package| {
-            let dependencies = package["dependencies"].as_array().expect("a list");
-            (
-                text(&package["name"]),
-                dependencies.iter().filter(for_others).map(|it| text(&it["name"])).collect(),
-            )
-        })
-        .collect()
+    let read = |package: &Value| {
+        let dependencies = package["dependencies"].as_array().expect("a list");
+        Package {
+            name: text(&package["name"]),
+            folder: Path::new(&text(&package["manifest_path"])).parent().expect("a folder").to_owned(),
+            dependencies: dependencies.iter().filter(for_others).map(|it| text(&it["name"])).collect(),
+        }
+    };
+    packages.iter().filter(is_published).map(read).collect()
 }
 
 #[test]

@@ -16,7 +16,7 @@
 //!
 //! For its exact behaviour see [its page](https://github.com/redrive-rs/redrive/blob/main/docs/transports/memory.md).
 // Compiles the page's code blocks with the documentation tests, which run only in the repository: the page is not in the package.
-#![cfg_attr(doctest, doc = include_str!("../../../docs/transports/memory.md"))]
+#![cfg_attr(doctest, doc = include_str!("../../../../docs/transports/memory.md"))]
 
 mod broker;
 mod error;

@@ -4,7 +4,7 @@
 //! A transport's tests implement [`Harness`] and call [`conformance!`], as described in
 //! [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md#run-the-suite).
 // The documentation tests compile its code blocks; the page does not exist outside the repository.
-#![cfg_attr(doctest, doc = include_str!("../../../docs/writing-a-transport.md"))]
+#![cfg_attr(doctest, doc = include_str!("../../../../docs/writing-a-transport.md"))]
 
 mod assertions;
 mod case;

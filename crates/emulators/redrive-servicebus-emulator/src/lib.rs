@@ -14,7 +14,7 @@
 //! The binary of the same name does the same for programs in other languages. Its features, and its differences from Azure:
 //! [the Service Bus emulator](https://github.com/redrive-rs/redrive/blob/main/docs/servicebus-emulator.md).
 // The documentation tests compile its code blocks; the page does not exist outside the repository.
-#![cfg_attr(doctest, doc = include_str!("../../../docs/servicebus-emulator.md"))]
+#![cfg_attr(doctest, doc = include_str!("../../../../docs/servicebus-emulator.md"))]
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![forbid(unsafe_code)]
 

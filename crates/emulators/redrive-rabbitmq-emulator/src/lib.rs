@@ -13,7 +13,7 @@
 //! The binary of the same name does the same for programs in other languages. What it does, and its differences from RabbitMQ:
 //! [the RabbitMQ emulator](https://github.com/redrive-rs/redrive/blob/main/docs/rabbitmq-emulator.md).
 // The documentation tests compile its code blocks; the page does not exist outside the repository.
-#![cfg_attr(doctest, doc = include_str!("../../../docs/rabbitmq-emulator.md"))]
+#![cfg_attr(doctest, doc = include_str!("../../../../docs/rabbitmq-emulator.md"))]
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![forbid(unsafe_code)]
 
