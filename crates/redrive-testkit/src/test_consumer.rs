@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use redrive_consumer::{ConsumerError, Report, Runner};
-use redrive_core::{Message, Publisher, Selection, Shelf, ShelfReport, Transport};
+use redrive_core::shelves::{Selection, ShelfReport};
+use redrive_core::{Message, Publisher, Shelf, Transport};
 use redrive_memory::{Memory, MemoryBroker};
 use tokio::task::JoinHandle;
 

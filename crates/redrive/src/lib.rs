@@ -85,41 +85,25 @@ pub use redrive_consumer::{ConnectionString, ConsumerOptions};
 pub use redrive_consumer::{ServiceBuilderExt, WithPreset};
 #[cfg(feature = "json")]
 pub use redrive_core::JsonCodec;
+#[cfg(feature = "config")]
+pub use redrive_core::options::{OptionsError, ShelfQueues};
+pub use redrive_core::panic::Panicked;
+pub use redrive_core::text::plural;
 pub use redrive_core::{
     Backoff, BoxError, ByMarker, ByPattern, ByType, Bytes, Codec, Count, DeadLetterBackoff, Deadline, Decode,
-    Delivery, Disposition, Encode, EntryHandle, EntryOutcome, EntryResult, ErrorClass, ErrorClassifier,
-    Expired, Exponential, Extensions, Failure, FailureHistory, Fibonacci, Fixed, FromDelivery, Headers,
-    Holder, IntoDeadLetterBackoff, Jitter, Linear, MAX_ERROR_BYTES, MarkError, Message, Needs, NoRetry,
-    OptionalFromDelivery, Outcome, Owner, Panicked, ParkingLot, ParseCursorError, ParseHandleError,
-    PastFailure, Permanent, Poison, Properties, Publisher, Reason, Rejected, RetryPlan, RetryPolicy,
-    Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, Stage, Throttled, Timestamp,
-    TraceParent, Transport, TransportError, TransportErrorKind, Unconnected, Value, WorkQueue, chain,
-    header_names, into_box_error, millis, mins, parse_rfc3339, plausible, plural, redact, rfc3339, secs,
+    Delivery, Disposition, Encode, ErrorClass, ErrorClassifier, Expired, Exponential, Extensions, Failure,
+    FailureHistory, Fibonacci, Fixed, FromDelivery, Headers, IntoDeadLetterBackoff, Jitter, Linear,
+    MAX_ERROR_BYTES, MarkError, Message, NoRetry, OptionalFromDelivery, Outcome, ParkingLot, PastFailure,
+    Permanent, Poison, Properties, Publisher, Reason, Rejected, RetryPlan, RetryPolicy, Shelf, Shelves,
+    Stage, Throttled, Timestamp, TraceParent, Transport, TransportError, TransportErrorKind, Value, chain,
+    header_names, into_box_error, millis, mins, parse_rfc3339, plan, plausible, redact, rfc3339, secs,
+    shelves, transport,
 };
-#[cfg(feature = "config")]
-pub use redrive_core::{OptionsError, ShelfQueues};
 #[cfg(feature = "macros")]
 pub use redrive_macros::debug_handler;
 
 #[doc(hidden)]
 pub use redrive_core::fail_point;
-
-/// The contract between a consumer and its broker. For who writes a transport, or tests without a consumer.
-pub mod transport {
-    pub use redrive_core::{
-        Counting, DEFAULT_HEADER_BUDGET, Delays, Facts, Finding, HeaderLimit, InPlace, Lease, Leased, Limits,
-        NativeDeadLetter, Needs, OpenError, Origin, Outgoing, Outline, Planning, Publish, ReceiptOf,
-        Received, Receiver, Rest, SettleError, Settlement, Severity, Signal, Signals, Transport,
-        TransportError, TransportErrorKind, edited, redriven,
-    };
-}
-
-/// The parts of a [`RetryPlan`].
-pub mod plan {
-    pub use redrive_core::{
-        Amount, Case, Course, Finding, Limit, Resting, RetryPlan, RouteCourses, Setting, Severity, Span, Step,
-    };
-}
 
 /// The in-process broker.
 #[cfg(feature = "memory")]
@@ -163,10 +147,11 @@ pub mod prelude {
         Attempt, Batch, BatchHandler, Consumer, Consumers, Event, Handler, Observer, RateLimit, Router,
         State, UnknownKey,
     };
+    pub use redrive_core::shelves::Selection;
     pub use redrive_core::{
         BoxError, ByType, Bytes, DeadLetterBackoff, Delivery, Disposition, ErrorClass, ErrorClassifier,
         Exponential, Failure, Fixed, Headers, Jitter, MarkError, Message, Permanent, Publisher, RetryPolicy,
-        Selection, Shelf, Shelves, Stage, Throttled, Transport, millis, mins, secs, stage,
+        Shelf, Shelves, Stage, Throttled, Transport, millis, mins, secs, stage,
     };
     #[cfg(feature = "macros")]
     pub use redrive_macros::debug_handler;

@@ -4,9 +4,10 @@
 //! $ cargo run --package services -- operator
 //! ```
 
+use redrive::Reason;
 use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
-use redrive::{Reason, Shelved};
+use redrive::shelves::Shelved;
 use serde::Deserialize;
 
 #[derive(Deserialize)]

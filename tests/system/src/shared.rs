@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use redrive::transport::{Facts, OpenError, Received, Receiver, SettleError, Settlement, Signal, Signals};
-use redrive::{Needs, Publisher, Transport, TransportError};
+use redrive::transport::{
+    Facts, Needs, OpenError, Received, Receiver, SettleError, Settlement, Signal, Signals,
+};
+use redrive::{Publisher, Transport, TransportError};
 
 /// A transport that the test holds too, of which the consumer may believe something else, and which remembers what was
 /// asked of it.

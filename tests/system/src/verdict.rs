@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::RabbitMq;
-use redrive::{Shelf, Shelved, Shelves as _};
+use redrive::shelves::Shelved;
+use redrive::{Shelf, Shelves as _};
 
 use crate::delays::Delays;
 use crate::fate::{self, ATTEMPTS};

@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::RabbitMq;
-use redrive::{Message, Shelf, Shelved, Shelves as _};
+use redrive::shelves::Shelved;
+use redrive::{Message, Shelf, Shelves as _};
 use redrive_brokers::{Node, own_node, report};
 use redrive_system_tests::fate;
 use redrive_system_tests::fleet::{Fleet, Mode};

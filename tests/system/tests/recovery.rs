@@ -8,10 +8,10 @@ use std::time::Duration;
 use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::transport::{
-    Facts, NativeDeadLetter, OpenError, ReceiptOf, Received, Receiver, SettleError, Settlement, Signal,
-    Signals,
+    Facts, NativeDeadLetter, Needs, OpenError, ReceiptOf, Received, Receiver, SettleError, Settlement,
+    Signal, Signals,
 };
-use redrive::{Event, Needs, Publisher, Transport, TransportError};
+use redrive::{Event, Publisher, Transport, TransportError};
 use redrive_system_tests::shared::Voice;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, place};
 use tokio::sync::watch;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use redrive::servicebus::ServiceBus;
-use redrive::{Message, Shelf, Shelved, Shelves as _};
+use redrive::shelves::Shelved;
+use redrive::{Message, Shelf, Shelves as _};
 use redrive_brokers::report;
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::servicebus::{EmulatorProcess, Left, Setup};

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
-use redrive::transport::{Planning, Settlement};
-use redrive::{Disposition, Failure, Message, Needs, Transport};
+use redrive::transport::{Needs, Planning, Settlement};
+use redrive::{Disposition, Failure, Message, Transport};
 use redrive_brokers::report;
 use redrive_contract::Started;
 use redrive_core::fail_point::FailPoint;

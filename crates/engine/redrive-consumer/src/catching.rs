@@ -44,7 +44,8 @@ impl<F: Future<Output = Outcome>> Future for Catching<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrive_core::{Disposition, Panicked};
+    use redrive_core::Disposition;
+    use redrive_core::panic::Panicked;
 
     #[tokio::test]
     async fn a_panic_becomes_an_error() {

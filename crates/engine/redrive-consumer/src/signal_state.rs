@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use redrive_core::{Delivery, Facts, Signal, Signals, TransportError};
+use redrive_core::transport::{Facts, Signal, Signals};
+use redrive_core::{Delivery, TransportError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -2,10 +2,13 @@
 #![allow(missing_docs)]
 
 use redrive_consumer::{Consumer, Handler, Router, Runner, UnknownKey};
+use redrive_core::plan::{Amount, Case, Course, Span};
+use redrive_core::transport::{
+    Facts, Finding, InPlace, Needs, Outline, Rest, Settlement, Severity, Unconnected,
+};
 use redrive_core::{
-    Amount, BoxError, Case, Course, DeadLetterBackoff, Delivery, Disposition, Expired, Exponential, Facts,
-    Failure, Finding, Fixed, InPlace, Jitter, Message, Needs, NoRetry, Outcome, Outline, Rest, RetryPlan,
-    RetryPolicy, Settlement, Severity, Span, Unconnected, millis, secs, stage,
+    BoxError, DeadLetterBackoff, Delivery, Disposition, Expired, Exponential, Failure, Fixed, Jitter,
+    Message, NoRetry, Outcome, RetryPlan, RetryPolicy, millis, secs, stage,
 };
 
 async fn fails() -> Result<(), BoxError> {

@@ -1,6 +1,7 @@
 //! Assertions about what is left, and where.
 
-use redrive_core::{Message, Settlement, Shelf};
+use redrive_core::transport::Settlement;
+use redrive_core::{Message, Shelf};
 use tokio::time::timeout;
 
 use crate::case::{Case, QUIET};

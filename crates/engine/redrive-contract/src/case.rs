@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use redrive_core::{Delivery, Message, Needs, Shelf, Transport};
+use redrive_core::transport::Needs;
+use redrive_core::{Delivery, Message, Shelf, Transport};
 use tokio::time::timeout;
 
 use crate::harness::{Bench, Harness, StartedOf, TransportOf};

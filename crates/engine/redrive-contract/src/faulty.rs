@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redrive_core::{
-    Delivery, Received, Receiver, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
-};
+use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
+use redrive_core::{Delivery, Transport, TransportError, TransportErrorKind};
 use tokio::sync::Notify;
 
 use crate::wrapper::{forward_transport, receive_wrapped};
@@ -49,7 +48,8 @@ pub struct Attempted<'a> {
 /// Wraps a transport and makes operations fail according to rules.
 ///
 /// ```
-/// use redrive_core::{Settlement, Shelf, TransportErrorKind};
+/// use redrive_core::{Shelf, TransportErrorKind};
+/// use redrive_core::transport::Settlement;
 /// use redrive_memory::Memory;
 /// use redrive_contract::{Fault, Faulty};
 ///

@@ -184,6 +184,6 @@ pub trait Bench: Send + Sync + 'static {
 /// Transport of a harness.
 pub type TransportOf<H> = <<H as Harness>::Bench as Bench>::Transport;
 /// Receipt of a harness's transport.
-pub type ReceiptOf<H> = redrive_core::ReceiptOf<TransportOf<H>>;
+pub type ReceiptOf<H> = redrive_core::transport::ReceiptOf<TransportOf<H>>;
 /// Transport of a harness, opened.
 pub type StartedOf<H> = Started<Arc<TransportOf<H>>>;

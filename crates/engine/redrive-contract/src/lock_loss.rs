@@ -5,9 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-use redrive_core::{
-    ReceiptOf, Received, Receiver, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
-};
+use redrive_core::transport::{ReceiptOf, Received, Receiver, SettleError, Settlement};
+use redrive_core::{Transport, TransportError, TransportErrorKind};
 use tokio::sync::watch;
 
 use crate::wrapper::{forward_transport, receive_wrapped};
@@ -16,7 +15,8 @@ use crate::wrapper::{forward_transport, receive_wrapped};
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use redrive_core::{Message, Needs, Transport};
+/// use redrive_core::{Message, Transport};
+/// use redrive_core::transport::Needs;
 /// use redrive_memory::Memory;
 /// use redrive_contract::{LockLossTransport, Started};
 ///

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Delivery, Disposition, Failure, Needs, Planning, Reason, Settlement, Shelf, Transport};
+use redrive_core::transport::{Needs, Planning, Settlement};
+use redrive_core::{Delivery, Disposition, Failure, Reason, Shelf, Transport};
 
 use crate::started::Started;
 

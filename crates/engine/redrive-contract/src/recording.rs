@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redrive_core::{
-    Delivery, Message, Received, Receiver, SettleError, Settlement, Transport, TransportError,
-    TransportErrorKind,
-};
+use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
+use redrive_core::{Delivery, Message, Transport, TransportError, TransportErrorKind};
 
 use crate::wrapper::{forward_transport, receive_wrapped};
 
@@ -15,7 +13,8 @@ use crate::wrapper::{forward_transport, receive_wrapped};
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use redrive_core::{Message, Needs, Settlement, Transport};
+/// use redrive_core::{Message, Transport};
+/// use redrive_core::transport::{Needs, Settlement};
 /// use redrive_memory::Memory;
 /// use redrive_contract::{Recording, Started};
 ///

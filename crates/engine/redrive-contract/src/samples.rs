@@ -1,6 +1,7 @@
 //! Messages that use every feature, and the comparison of two messages.
 
-use redrive_core::{Bytes, Delivery, Headers, Message, Settlement, Timestamp, Value};
+use redrive_core::transport::Settlement;
+use redrive_core::{Bytes, Delivery, Headers, Message, Timestamp, Value};
 
 use crate::harness::Harness;
 

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 
-use redrive_core::{
+use redrive_core::transport::{
     Facts, Needs, OpenError, ReceiptOf, Received, Receiver, SettleError, Settlement, Signal, Signals,
-    Transport, TransportError, TransportErrorKind,
 };
+use redrive_core::{Transport, TransportError, TransportErrorKind};
 use tokio::sync::watch;
 
 /// A transport that was opened and takes deliveries, together with its receiver and its signals. For tests without a consumer; it
@@ -15,7 +15,8 @@ use tokio::sync::watch;
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use redrive_core::{Message, Needs, Settlement, Transport};
+/// use redrive_core::{Message, Transport};
+/// use redrive_core::transport::{Needs, Settlement};
 /// use redrive_memory::Memory;
 /// use redrive_contract::Started;
 ///

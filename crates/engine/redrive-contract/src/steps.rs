@@ -1,6 +1,7 @@
 //! The steps that clauses are made of: receiving and settling.
 
-use redrive_core::{Delivery, Received, SettleError, Settlement, TransportError, TransportErrorKind};
+use redrive_core::transport::{Received, SettleError, Settlement};
+use redrive_core::{Delivery, TransportError, TransportErrorKind};
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use redrive_core::{Received, Receiver, TransportError};
+use redrive_core::TransportError;
+use redrive_core::transport::{Received, Receiver};
 
 /// Implements [`Transport`](redrive_core::Transport) for a struct with a transport `inner`: forwards every call to it, and wraps
 /// the receiver.
@@ -21,9 +22,10 @@ macro_rules! forward_transport {
 
             async fn open(
                 &self,
-                needs: &redrive_core::Needs,
-                signals: redrive_core::Signals,
-            ) -> Result<(Self::Receiver, redrive_core::Facts), redrive_core::OpenError> {
+                needs: &redrive_core::transport::Needs,
+                signals: redrive_core::transport::Signals,
+            ) -> Result<(Self::Receiver, redrive_core::transport::Facts), redrive_core::transport::OpenError>
+            {
                 let ($inner, facts) = self.inner.open(needs, signals).await?;
                 let $this = self;
                 Ok(($wrapped, facts))
@@ -33,14 +35,14 @@ macro_rules! forward_transport {
                 self.inner.close().await;
             }
 
-            fn outline(&self, needs: &redrive_core::Needs) -> redrive_core::Outline {
+            fn outline(&self, needs: &redrive_core::transport::Needs) -> redrive_core::transport::Outline {
                 self.inner.outline(needs)
             }
 
             async fn preflight(
                 &self,
-                needs: &redrive_core::Needs,
-            ) -> Result<redrive_core::Outline, redrive_core::TransportError> {
+                needs: &redrive_core::transport::Needs,
+            ) -> Result<redrive_core::transport::Outline, redrive_core::TransportError> {
                 self.inner.preflight(needs).await
             }
 

@@ -2,9 +2,8 @@
 //! Without faults, all fulfil the contract of the inner transport.
 
 use redrive_contract::{Bench, Fault, Faulty, Harness, LockLossTransport, Recording, Started, conformance};
-use redrive_core::{
-    BoxError, Delivery, Message, Needs, Settlement, Shelf, Shelves, TransportError, TransportErrorKind,
-};
+use redrive_core::transport::{Needs, Settlement};
+use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, TransportError, TransportErrorKind};
 use redrive_memory::{Memory, MemoryBroker};
 
 struct Wrapped;

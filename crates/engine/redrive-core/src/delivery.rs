@@ -141,14 +141,14 @@ impl Delivery {
     }
 
     /// Sets the number of deliveries after which the broker itself removes a message. The consumer sets it on every delivery,
-    /// from [`Limits::deliveries`](crate::Limits::deliveries).
+    /// from [`Limits::deliveries`](crate::transport::Limits::deliveries).
     #[must_use]
     pub fn with_delivery_limit(self, limit: Option<u32>) -> Self {
         self.with(|fields| fields.delivery_limit = limit)
     }
 
     /// Sets how many times the message failed before without being copied, by the broker's count. Only for brokers that retry
-    /// [in place](crate::InPlace).
+    /// [in place](crate::transport::InPlace).
     #[must_use]
     pub fn failed_in_place(self, times: u32) -> Self {
         self.with_unless(
@@ -277,7 +277,7 @@ impl Delivery {
     }
 
     /// Returns which attempt at this message this is: 1 the first time, and one more after each failure. The count survives every
-    /// republish; an operator's redrive restarts it at 1. Where the broker retries [in place](crate::InPlace), the death of the
+    /// republish; an operator's redrive restarts it at 1. Where the broker retries [in place](crate::transport::InPlace), the death of the
     /// process counts as a failure.
     #[must_use]
     pub fn attempt(&self) -> u32 {
@@ -292,7 +292,7 @@ impl Delivery {
 
     /// Returns how often this message was handed out since it last failed (or since it was published), including this time, and
     /// including processes that died with it. On a broker that does not count
-    /// ([`Counting::deliveries`](crate::Counting::deliveries)), 2 means "at least 2".
+    /// ([`Counting::deliveries`](crate::transport::Counting::deliveries)), 2 means "at least 2".
     #[must_use]
     pub fn broker_delivery_count(&self) -> u32 {
         self.fields.broker_delivery_count.saturating_add(self.history().deliveries_before)

@@ -10,7 +10,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Result of handling a delivery: `Ok` is decided, `Err` is not decided yet. Layers turn an `Err` into an `Ok` on the way out.
 pub type Outcome = Result<Disposition, BoxError>;
 
-/// Decision about a delivery. The consumer turns it into a [`Settlement`](crate::Settlement), which the transport carries out.
+/// Decision about a delivery. The consumer turns it into a [`Settlement`](crate::transport::Settlement), which the transport carries out.
 ///
 /// A handler may return one itself:
 ///

@@ -8,7 +8,7 @@ use crate::in_place::InPlace;
 use crate::message::Message;
 
 /// What is known of a broker and of the consumed queue. [`Transport::open`](crate::Transport::open) returns it, and
-/// [`Signal::FactsChanged`](crate::Signal::FactsChanged) reports changes.
+/// [`Signal::FactsChanged`](crate::transport::Signal::FactsChanged) reports changes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Facts {
@@ -23,7 +23,7 @@ pub struct Facts {
     /// Whether it moves messages to the dead-letter shelf itself. The plan of a settlement uses it.
     pub dead_letter: NativeDeadLetter,
     /// True if the transport polls: it requests messages, and the requests wait
-    /// ([`Needs::max_wait_time`](crate::Needs::max_wait_time)). False if the broker pushes them.
+    /// ([`Needs::max_wait_time`](crate::transport::Needs::max_wait_time)). False if the broker pushes them.
     pub polls: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Limits {
     /// Number of deliveries after which the broker itself removes a message; `None`: never, or not known. The layers reject a
     /// message before that.
     pub deliveries: Option<u32>,
-    /// Maximum number of deliveries in flight, if the transport takes more than [`Needs::prefetch`](crate::Needs::prefetch) by
+    /// Maximum number of deliveries in flight, if the transport takes more than [`Needs::prefetch`](crate::transport::Needs::prefetch) by
     /// itself; `None`: never more than that. The consumer remembers as many.
     pub in_flight: Option<u32>,
     /// Time after which the broker takes back an unsettled delivery; `None`: never, or not known, or the transport extends it by
@@ -72,7 +72,7 @@ pub struct Limits {
     pub headers: Option<HeaderLimit>,
 }
 
-/// Whether a broker moves messages to the dead-letter shelf itself ([`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter)),
+/// Whether a broker moves messages to the dead-letter shelf itself ([`Settlement::NativeDeadLetter`](crate::transport::Settlement::NativeDeadLetter)),
 /// without a copy and therefore without their history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -97,7 +97,7 @@ impl Facts {
     /// deliveries and not releases, dead-letters nothing by itself, and pushes deliveries.
     ///
     /// ```
-    /// use redrive_core::Facts;
+    /// use redrive_core::transport::Facts;
     ///
     /// let mut facts = Facts::new("nats");
     /// facts.counting.releases = true;
@@ -116,7 +116,7 @@ impl Facts {
 }
 
 impl NativeDeadLetter {
-    /// Returns true if [`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter) reaches the dead-letter shelf.
+    /// Returns true if [`Settlement::NativeDeadLetter`](crate::transport::Settlement::NativeDeadLetter) reaches the dead-letter shelf.
     #[must_use]
     pub fn is_possible(self) -> bool {
         self != Self::No

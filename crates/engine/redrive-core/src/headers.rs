@@ -96,7 +96,7 @@ impl Headers {
     }
 
     /// Returns the size that redrive's own headers are budgeted with, in bytes: names and values, a byte for each type and four for
-    /// each length. What headers take on the wire is the transport's to say ([`HeaderLimit`](crate::HeaderLimit)).
+    /// each length. What headers take on the wire is the transport's to say ([`HeaderLimit`](crate::transport::HeaderLimit)).
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         4 + self.iter().map(|(name, value)| 1 + name.len() + value.encoded_len()).sum::<usize>()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Ability of a broker to hold a failed message back by itself and hand it out again, without a copy
-/// ([`Settlement::RetryInPlace`](crate::Settlement::RetryInPlace)); part of [`Delays`](crate::Delays).
+/// ([`Settlement::RetryInPlace`](crate::transport::Settlement::RetryInPlace)); part of [`Delays`](crate::transport::Delays).
 ///
 /// Nothing can be written on a message that is not copied. If a broker retries in place, therefore,
 ///

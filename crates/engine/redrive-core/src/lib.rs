@@ -8,6 +8,7 @@
 mod afresh;
 mod classify;
 mod codec;
+mod contract;
 mod delivery;
 mod disposition;
 mod extensions;
@@ -30,18 +31,20 @@ mod origin;
 #[doc(hidden)]
 pub mod own_file;
 pub mod panic;
+pub mod plan;
 mod publisher;
 mod redact;
 mod rejected;
 mod retry;
 mod retry_plan;
 mod settlement;
+pub mod shelves;
 pub mod stage;
 mod stages;
 pub mod text;
 mod times;
 mod trace;
-mod transport;
+pub mod transport;
 mod transport_error;
 
 pub use bytes::Bytes;
@@ -52,42 +55,24 @@ pub use classify::{
 #[cfg(feature = "json")]
 pub use codec::JsonCodec;
 pub use codec::{Codec, Decode, Encode};
+pub use contract::Transport;
 pub use delivery::Delivery;
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
 pub use extensions::Extensions;
 pub use extract::{FromDelivery, OptionalFromDelivery};
-pub use facts::{Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter};
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 pub use headers::{Headers, Timestamp, Value};
 pub use history::{Count, FailureHistory, PastFailure};
-pub use in_place::InPlace;
 pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, IntoDeadLetterBackoff, ParkingLot, Poison};
 pub use message::{Message, Properties};
-pub use needs::Needs;
-pub use operate::{
-    EntryHandle, EntryOutcome, EntryResult, Holder, Lease, Leased, Owner, ParseCursorError, ParseHandleError,
-    REPORT_QUEUE_PREFIX, ReportRequest, Reported, Reports, Selection, ShelfCursor, ShelfPage, ShelfReport,
-    Shelved, Shelves, WorkQueue, edited,
-};
-#[cfg(feature = "config")]
-pub use options::{OptionsError, ShelfQueues};
-pub use origin::Origin;
-pub use panic::Panicked;
-pub use publisher::{Outgoing, Publish, Publisher};
+pub use operate::Shelves;
+pub use publisher::Publisher;
 pub use redact::redact;
 pub use rejected::Rejected;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
-pub use retry_plan::{
-    Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Setting, Simulation, Span, Step,
-};
-pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
+pub use retry_plan::RetryPlan;
 pub use stage::Stage;
 pub use stages::Stages;
-pub use text::plural;
 pub use times::{parse_rfc3339, plausible, rfc3339};
 pub use trace::TraceParent;
-pub use transport::{
-    Finding, NoReceiver, Outline, ReceiptOf, Received, Receiver, Rest, Severity, Signal, Signals, Transport,
-    Unconnected,
-};
-pub use transport_error::{OpenError, SettleError, TransportError, TransportErrorKind};
+pub use transport_error::{TransportError, TransportErrorKind};

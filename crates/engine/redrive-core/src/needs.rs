@@ -26,7 +26,7 @@ pub struct Needs {
     /// True if [`deliveries`](Self::deliveries) is a default that nobody chose: if the broker removes messages earlier, the
     /// layers stay one below the broker's limit.
     pub deliveries_give_way: bool,
-    /// Maximum number of deliveries to hold, handled or waiting: no [limit](crate::Receiver::set_limit) is greater. 0: not set; a
+    /// Maximum number of deliveries to hold, handled or waiting: no [limit](crate::transport::Receiver::set_limit) is greater. 0: not set; a
     /// transport then chooses any number of at least 1.
     pub prefetch: u32,
     /// Number of deliveries that the handler takes at the same time, to handle them in one batch. The

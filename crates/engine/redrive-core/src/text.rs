@@ -38,8 +38,8 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
 /// Returns a count with its word: `1 message`, `2 messages`, `3 entries`. For texts that people read.
 ///
 /// ```
-/// assert_eq!(redrive_core::plural(1, "message"), "1 message");
-/// assert_eq!(redrive_core::plural(3, "entry"), "3 entries");
+/// assert_eq!(redrive_core::text::plural(1, "message"), "1 message");
+/// assert_eq!(redrive_core::text::plural(3, "entry"), "3 entries");
 /// ```
 pub fn plural(count: impl Display, word: &str) -> String {
     let count = count.to_string();

@@ -16,7 +16,8 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetri
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use redrive_consumer::{Consumer, Tracer as _};
-use redrive_core::{BoxError, Delivery, Message, Selection, Shelf, Shelves as _, secs};
+use redrive_core::shelves::Selection;
+use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves as _, secs};
 use redrive_memory::Memory;
 use redrive_telemetry::{OpenTelemetryMetrics, OpenTelemetryTracer};
 use tracing::Instrument;

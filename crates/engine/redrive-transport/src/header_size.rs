@@ -3,7 +3,7 @@
 use redrive_core::{Message, Properties};
 
 /// Returns the maximum size in bytes of the properties and headers as a content header of AMQP 0-9-1 (section 4.2.6.1). Other
-/// brokers' encodings are of similar size, so it can be passed to [`HeaderLimit::new`](redrive_core::HeaderLimit::new).
+/// brokers' encodings are of similar size, so it can be passed to [`HeaderLimit::new`](redrive_core::transport::HeaderLimit::new).
 #[must_use]
 pub fn header_size(message: &Message) -> usize {
     properties_size(message.properties()) + message.headers().encoded_len()

@@ -4,7 +4,7 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`Inbox`], [`Source`] | pass deliveries from the tasks that take them to [`receive`](redrive_core::Receiver::receive), and implement [`set_limit`](redrive_core::Receiver::set_limit) |
+//! | [`Inbox`], [`Source`] | pass deliveries from the tasks that take them to [`receive`](redrive_core::transport::Receiver::receive), and implement [`set_limit`](redrive_core::transport::Receiver::set_limit) |
 //! | [`Reconnecting`] | shares one connection among all callers, and replaces a lost one with one attempt at a time |
 //! | [`ReconnectBackoff`] | computes the waits between tries to reconnect |
 //! | [`Batcher`] | groups concurrent requests into batches, and returns each request's own answer |

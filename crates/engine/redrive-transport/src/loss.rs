@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
 /// Signals that a delivery can no longer be settled here, for example because its lock has expired. It implements
-/// [`Receiver::lost`](redrive_core::Receiver::lost). It is sent once, and seen by tasks that wait and by later calls.
+/// [`Receiver::lost`](redrive_core::transport::Receiver::lost). It is sent once, and seen by tasks that wait and by later calls.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

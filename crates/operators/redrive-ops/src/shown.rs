@@ -1,12 +1,14 @@
 //! What people are shown of a failure. Any program may have written these texts, and most redact nothing.
 
-use redrive_core::{PastFailure, Shelved, redact};
+use redrive_core::shelves::Shelved;
+use redrive_core::{PastFailure, redact};
 
 /// The texts of an entry about its failure, with the secrets masked that [`redact`] recognizes. For every view of people; an export and
 /// an edit have what stands in the message.
 ///
 /// ```
-/// use redrive_core::{EntryHandle, Message, Shelf, Shelved};
+/// use redrive_core::{Message, Shelf};
+/// use redrive_core::shelves::{EntryHandle, Shelved};
 /// use redrive_ops::ShownFailure;
 ///
 /// let message = Message::new("").with_header("redrive-error", "cannot connect to amqp://shop:hunter2@mq/");
@@ -63,7 +65,8 @@ impl ShownFailure {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{EntryHandle, Message, Shelf, header_names as names};
+    use redrive_core::shelves::EntryHandle;
+    use redrive_core::{Message, Shelf, header_names as names};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Errors of the broker: each text says what failed and what to do.
 
-use redrive_core::{Shelf, TransportError, TransportErrorKind, plural};
+use redrive_core::text::plural;
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
 /// The reason why a queue refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use redrive_core::{Outgoing, Publish, REPORT_QUEUE_PREFIX, TransportError};
+use redrive_core::TransportError;
+use redrive_core::shelves::REPORT_QUEUE_PREFIX;
+use redrive_core::transport::{Outgoing, Publish};
 use tokio::time::Instant;
 
 use crate::broker::MemoryBroker;

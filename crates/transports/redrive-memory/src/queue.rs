@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use foldhash::HashMap;
-use redrive_core::{Message, Settlement, Shelf};
+use redrive_core::transport::Settlement;
+use redrive_core::{Message, Shelf};
 use tokio::time::Instant;
 
 use crate::error::Refusal;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redrive_core::{SettleError, Settlement};
+use redrive_core::transport::{SettleError, Settlement};
 use redrive_transport::{GiveBack, InFlight};
 use tokio::time::Instant;
 

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
-use redrive_core::{
-    Delivery, Message, Origin, Received, Receiver, SettleError, Settlement, Signals, TransportError,
-};
+use redrive_core::transport::{Origin, Received, Receiver, SettleError, Settlement, Signals};
+use redrive_core::{Delivery, Message, TransportError};
 use tokio::time::{Instant, sleep_until};
 
 use crate::broker::QueueHandle;

@@ -3,10 +3,11 @@
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
-use redrive_core::{
-    EntryHandle, EntryOutcome, Holder, Lease, Leased, Message, ReportRequest, Reported, Reports, Selection,
-    Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, TransportError, WorkQueue, edited,
+use redrive_core::shelves::{
+    EntryHandle, EntryOutcome, Holder, Lease, Leased, ReportRequest, Reported, Reports, Selection,
+    ShelfCursor, ShelfPage, ShelfReport, Shelved, WorkQueue, edited,
 };
+use redrive_core::{Message, Shelf, Shelves, TransportError};
 use tokio::time::Instant;
 
 use crate::broker::MemoryBroker;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redrive_core::{EntryHandle, Message, REPORT_QUEUE_PREFIX, ReportRequest, Shelf, redriven};
+use redrive_core::shelves::{EntryHandle, REPORT_QUEUE_PREFIX, ReportRequest};
+use redrive_core::transport::redriven;
+use redrive_core::{Message, Shelf};
 
 use crate::error::Refusal;
 use crate::options::MemoryOptions;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use redrive_core::{
-    Facts, Message, NativeDeadLetter, Needs, OpenError, Outline, Publisher, Rest, Settlement, Signal,
-    Signals, Transport, TransportError,
+use redrive_core::transport::{
+    Facts, NativeDeadLetter, Needs, OpenError, Outline, Rest, Settlement, Signal, Signals,
 };
+use redrive_core::{Message, Publisher, Transport, TransportError};
 
 use tokio::time::Instant;
 

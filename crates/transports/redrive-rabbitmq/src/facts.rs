@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use redrive_core::{
-    Delivery, Facts, HeaderLimit, NativeDeadLetter, Needs, Signal, Signals, TransportError, Value,
-};
+use redrive_core::transport::{Facts, HeaderLimit, NativeDeadLetter, Needs, Signal, Signals};
+use redrive_core::{Delivery, TransportError, Value};
 use redrive_transport::header_size;
 
 use crate::broker::{QueueType, Version};

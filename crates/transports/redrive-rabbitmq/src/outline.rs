@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use redrive_core::{
-    Finding, Message, Needs, Origin, Outline, Rest, Settlement, Shelf, TransportError, Unconnected,
-};
+use redrive_core::transport::{Finding, Needs, Origin, Outline, Rest, Settlement, Unconnected};
+use redrive_core::{Message, Shelf, TransportError};
 
 use crate::delay::DelayStrategy;
 use crate::facts::{ActiveNeeds, TransportFacts};
@@ -85,7 +84,8 @@ mod tests {
     use std::time::Duration;
 
     use redrive_consumer::Consumer;
-    use redrive_core::{Case, DeadLetterBackoff, Exponential, RetryPlan, secs};
+    use redrive_core::plan::Case;
+    use redrive_core::{DeadLetterBackoff, Exponential, RetryPlan, secs};
 
     use super::*;
     use crate::{Delay, Native};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use redrive_core::{Finding, Needs, Outline, TransportError, TransportErrorKind};
+use redrive_core::transport::{Finding, Needs, Outline};
+use redrive_core::{TransportError, TransportErrorKind};
 
 use crate::connection::Connection;
 use crate::error;

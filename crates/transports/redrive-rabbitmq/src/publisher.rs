@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use redrive_core::{Message, Outgoing, Publish, TransportError, TransportErrorKind};
+use redrive_core::transport::{Outgoing, Publish};
+use redrive_core::{Message, TransportError, TransportErrorKind};
 
 use crate::convert::{self, Form};
 use crate::copy_store::{Waiting, is_missing, stored};

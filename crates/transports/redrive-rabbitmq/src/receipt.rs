@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redrive_core::{Origin, TransportError};
+use redrive_core::TransportError;
+use redrive_core::transport::Origin;
 use redrive_transport::{GiveBack, InFlight};
 
 use crate::broker::Version;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Message, SettleError, Settlement, TransportError, TransportErrorKind};
+use redrive_core::transport::{SettleError, Settlement};
+use redrive_core::{Message, TransportError, TransportErrorKind};
 use tracing::{debug, info};
 
 use crate::convert::Form;

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use redrive_core::{
-    Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
-    TransportErrorKind,
-};
+use redrive_core::transport::{Facts, Needs, OpenError, Outline, Signals};
+use redrive_core::{Message, Publisher, Transport, TransportError, TransportErrorKind};
 use redrive_transport::{Inbox, Wish, Wishes};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

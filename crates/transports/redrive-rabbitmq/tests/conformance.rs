@@ -13,9 +13,10 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Emulated, Proxy, Version, emulated_on_rabbitmq};
 use redrive_contract::{Bench, Harness, conformance, eventually};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::{Facts, Needs, OpenError, Signals};
 use redrive_core::{
-    BoxError, Facts, Message, Needs, OpenError, Publisher, Selection, Shelf, Shelves, Signals, Transport,
-    TransportError, TransportErrorKind, Value,
+    BoxError, Message, Publisher, Shelf, Shelves, Transport, TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, RabbitMqReceiver, Staged};
 use redrive_rabbitmq_emulator::Emulator;

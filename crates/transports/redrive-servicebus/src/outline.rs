@@ -1,6 +1,7 @@
 //! The outline: what the transport does with failed messages. It is computed from the options, without asking the broker.
 
-use redrive_core::{Finding, Needs, Outline, Rest, Settlement, Shelf, TransportError, Unconnected};
+use redrive_core::transport::{Finding, Needs, Outline, Rest, Settlement, Unconnected};
+use redrive_core::{Shelf, TransportError};
 
 use crate::options::Options;
 

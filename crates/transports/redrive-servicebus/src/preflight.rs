@@ -1,6 +1,7 @@
 //! Compares the needs of a consumer with the entities of the namespace, and changes nothing there.
 
-use redrive_core::{Finding, Needs, Outline, TransportError, TransportErrorKind};
+use redrive_core::transport::{Finding, Needs, Outline};
+use redrive_core::{TransportError, TransportErrorKind};
 
 use crate::options::{Options, Protocol};
 use crate::outline::outline;

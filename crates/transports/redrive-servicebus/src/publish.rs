@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
-use redrive_core::{Message, Outgoing as ToPublish, Publish, TransportError, TransportErrorKind};
+use redrive_core::transport::{Outgoing as ToPublish, Publish};
+use redrive_core::{Message, TransportError, TransportErrorKind};
 
 use crate::connection::ReconnectingConnection;
 use crate::convert::later::enqueue_time;

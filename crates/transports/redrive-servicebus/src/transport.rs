@@ -7,9 +7,8 @@ use std::time::{Duration, SystemTime};
 use azure_core::credentials::TokenCredential;
 use futures::future::join_all;
 use parking_lot::Mutex;
-use redrive_core::{
-    Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
-};
+use redrive_core::transport::{Facts, Needs, OpenError, Outline, Signals};
+use redrive_core::{Message, Publisher, Transport, TransportError};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 

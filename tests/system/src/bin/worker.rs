@@ -13,10 +13,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use redrive::rabbitmq::{QueueType, RabbitMq};
+use redrive::shelves::Selection;
 use redrive::{
     BoxError, Consumer, ConsumerError, DeadLetterBackoff, Delivery, Disposition, Event, Failure,
-    MarkError as _, Message, NoRetry, Permanent, Selection, Shelf, Shelves, State, Suspects, Transport,
-    TransportError, TransportErrorKind, millis,
+    MarkError as _, Message, NoRetry, Permanent, Shelf, Shelves, State, Suspects, Transport, TransportError,
+    TransportErrorKind, millis,
 };
 use redrive_core::fail_point::FailPoint;
 use redrive_system_tests::fate::{self, Fate};

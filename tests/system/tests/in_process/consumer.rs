@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redrive::memory::{Memory, MemoryOptions};
 use redrive::prelude::*;
-use redrive::{ConsumerError, Event, Needs, Report, header_names};
+use redrive::transport::Needs;
+use redrive::{ConsumerError, Event, Report, header_names};
 use redrive_contract::Started;
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, reason};

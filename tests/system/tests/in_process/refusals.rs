@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redrive::TransportError;
 use redrive::memory::Memory;
 use redrive::prelude::*;
-use redrive::transport::TransportError;
 use redrive::{ConsumerError, Event, Health, TransportErrorKind};
 use redrive_contract::Faulty;
 use redrive_system_tests::{Diary, memory_with, numbered};

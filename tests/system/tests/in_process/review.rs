@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use redrive::prelude::*;
 use redrive::transport::{
-    Facts, NativeDeadLetter, OpenError, Planning, Received, Receiver, SettleError, Settlement, Signals,
+    Facts, NativeDeadLetter, Needs, OpenError, Planning, Received, Receiver, SettleError, Settlement, Signals,
 };
 use redrive::{
-    Delivery, Event, Needs, NoRetry, Publisher, Transport, TransportError, TransportErrorKind, header_names,
+    Delivery, Event, NoRetry, Publisher, Transport, TransportError, TransportErrorKind, header_names,
 };
 use redrive_contract::{Fault, Faulty};
 use redrive_system_tests::shared::Shared;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redrive::rabbitmq::RabbitMq;
-use redrive::transport::Settlement;
-use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, TransportErrorKind, millis};
+use redrive::shelves::Selection;
+use redrive::transport::{Needs, Settlement};
+use redrive::{Message, Shelf, Shelves as _, Transport as _, TransportErrorKind, millis};
 use redrive_brokers::{Node, node_in_turn, report};
 use redrive_contract::{Started, eventually, found};
 use redrive_system_tests::fate::{self, Fate};

@@ -2,7 +2,8 @@
 
 use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
-use redrive::{Expired, Handler, Selection, Timestamp, header_names};
+use redrive::shelves::Selection;
+use redrive::{Expired, Handler, Timestamp, header_names};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, QUEUE, header, memory_with, on_both_versions, place, reason};
 use tokio::time::sleep;

@@ -244,7 +244,7 @@ async fn headers_that_fill_a_frame_stay_in_hand_where_the_broker_cannot_shelve_t
     let url = broker(on.version).url;
     let queue = on.unique("stays-in-hand");
     let operator = on.options(&queue).connect(&url).await.unwrap();
-    let mut needs = redrive::Needs::none();
+    let mut needs = redrive::transport::Needs::none();
     needs.waits = [millis(50)].into();
     let operator = Started::open(operator, &needs).await.unwrap();
     operator.pause().await.unwrap();

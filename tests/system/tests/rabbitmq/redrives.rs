@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use lapin::options::BasicGetOptions;
-use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, header_names, millis};
+use redrive::shelves::Selection;
+use redrive::transport::Needs;
+use redrive::{Message, Shelf, Shelves as _, Transport as _, header_names, millis};
 use redrive_brokers::{Proxy, broker};
 use redrive_contract::Started;
 use redrive_system_tests::rabbit::{Rabbit, publish};

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use redrive_core::{
-    Count, Delivery, Disposition, Failure, NativeDeadLetter, Reason, ReceiptOf, Received, Receiver,
-    ReportRequest, Settlement, TraceParent, Transport,
-    fail_point::{FailPoint, fail_point},
-    panic,
-};
+use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_core::shelves::ReportRequest;
+use redrive_core::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Settlement};
+use redrive_core::{Count, Delivery, Disposition, Failure, Reason, TraceParent, Transport, panic};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 

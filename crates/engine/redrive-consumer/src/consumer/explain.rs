@@ -1,6 +1,8 @@
 //! Explains what a consumer does with messages that fail.
 
-use redrive_core::{Finding, Message, Outline, RetryPlan, Setting, Simulation, Transport};
+use redrive_core::plan::{Setting, Simulation};
+use redrive_core::transport::{Finding, Outline};
+use redrive_core::{Message, RetryPlan, Transport};
 
 use super::preflight::Preflight;
 use super::{ConsumerError, Runner, Settings};
@@ -14,7 +16,8 @@ impl<T: Transport> Runner<T> {
     ///
     /// ```
     /// use redrive_consumer::Consumer;
-    /// use redrive_core::{Facts, Needs, Outline, Unconnected, secs};
+    /// use redrive_core::secs;
+    /// use redrive_core::transport::{Facts, Needs, Outline, Unconnected};
     ///
     /// # async fn ship() {}
     /// // In a service: RabbitMq::options("orders").unconnected()?

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use redrive_core::{ReceiptOf, Received, Receiver, Transport};
+use redrive_core::Transport;
+use redrive_core::transport::{ReceiptOf, Received, Receiver};
 use tokio::time::timeout;
 
 use super::phases::Phases;

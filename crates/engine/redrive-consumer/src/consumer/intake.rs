@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::OptionFuture;
-use redrive_core::{ReceiptOf, Received, Receiver, Transport, TransportError};
+use redrive_core::transport::{ReceiptOf, Received, Receiver};
+use redrive_core::{Transport, TransportError};
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redrive_core::{Delivery, Received, Receiver, Transport, TransportError, TransportErrorKind};
+use redrive_core::transport::{Received, Receiver};
+use redrive_core::{Delivery, Transport, TransportError, TransportErrorKind};
 use tokio::time::{Instant, sleep_until};
 
 use super::Event;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use redrive_core::{Received, Transport};
+use redrive_core::Transport;
+use redrive_core::transport::Received;
 
 use super::Settings;
 use super::attempt::Attempts;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{Facts, Finding, Needs};
+use redrive_core::transport::{Facts, Finding, Needs};
 
 use super::Settings;
 

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use redrive_core::{Received, Receiver, TransportError, TransportErrorKind};
+use redrive_core::transport::{Received, Receiver};
+use redrive_core::{TransportError, TransportErrorKind};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::Span;

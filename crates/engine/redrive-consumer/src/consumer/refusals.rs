@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redrive_core::{Settlement, Shelf, TransportError, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
 use super::guarded_count::GuardedCount;
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, TryFutureExt};
-use redrive_core::{Facts, OpenError, ReceiptOf, Receiver, Transport};
+use redrive_core::Transport;
+use redrive_core::transport::{Facts, OpenError, ReceiptOf, Receiver};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;

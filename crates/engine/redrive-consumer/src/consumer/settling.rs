@@ -6,9 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{
-    Delivery, Message, ReceiptOf, Receiver, SettleError, Settlement, Transport, TransportErrorKind,
-};
+use redrive_core::transport::{ReceiptOf, Receiver, SettleError, Settlement};
+use redrive_core::{Delivery, Message, Transport, TransportErrorKind};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::Instrument;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use redrive_core::{Delivery, Disposition, Facts, Planning, Publisher, Transport};
+use redrive_core::transport::{Facts, Planning};
+use redrive_core::{Delivery, Disposition, Publisher, Transport};
 use tokio::sync::watch;
 
 use super::health::{Change, note};

@@ -1,7 +1,8 @@
 //! Spans and log lines: a span for each delivery and each settlement, one line for each decision. The field names are stable:
 //! [observability](https://github.com/redrive-rs/redrive/blob/main/docs/observability.md).
 
-use redrive_core::{Delivery, Disposition, Failure, Settlement, TransportError};
+use redrive_core::transport::Settlement;
+use redrive_core::{Delivery, Disposition, Failure, TransportError};
 use tracing::{Span, field};
 
 use super::ConsumerError;

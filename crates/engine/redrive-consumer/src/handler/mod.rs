@@ -11,8 +11,9 @@ mod with_stage;
 
 use std::future::Future;
 
+use redrive_core::transport::Needs;
 use redrive_core::{
-    DeadLetterBackoff, Delivery, FromDelivery, IntoDeadLetterBackoff, Needs, Outcome, Rejected, Stage, Stages,
+    DeadLetterBackoff, Delivery, FromDelivery, IntoDeadLetterBackoff, Outcome, Rejected, Stage, Stages,
 };
 
 pub use batch::{Batch, BatchHandler, BatchIter, BatchOutcome, InBatches, IntoBatchOutcome, PerConsumer};

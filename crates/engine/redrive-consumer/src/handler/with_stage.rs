@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use redrive_core::{Delivery, Needs, Stage, Stages};
+use redrive_core::transport::Needs;
+use redrive_core::{Delivery, Stage, Stages};
 
 use super::Handler;
 use crate::catching::Catching;

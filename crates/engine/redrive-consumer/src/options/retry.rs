@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use redrive_core::{
-    Exponential, Fibonacci, Fixed, Jitter, Linear, RetryPolicy,
-    options::{OptionsError, section::section},
-    plural,
-};
+use redrive_core::options::OptionsError;
+use redrive_core::options::section::section;
+use redrive_core::text::plural;
+use redrive_core::{Exponential, Fibonacci, Fixed, Jitter, Linear, RetryPolicy};
 
 use super::values::{Named, Number, OneOf, Wait, Waits};
 

@@ -1,6 +1,7 @@
 use std::time::UNIX_EPOCH;
 
-use redrive_core::{Message, Origin, header_names};
+use redrive_core::transport::Origin;
+use redrive_core::{Message, header_names};
 
 use proptest::prelude::*;
 

@@ -2,7 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
 
-use redrive_core::{Message, Origin, Properties, header_names};
+use redrive_core::transport::Origin;
+use redrive_core::{Message, Properties, header_names};
 
 /// A cache with a clock.
 struct Cache {

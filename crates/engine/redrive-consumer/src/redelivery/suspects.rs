@@ -4,7 +4,8 @@
 //! killer would thus send all of its neighbours to the shelf. Therefore messages that were handed out before are handled with
 //! nothing else in flight: an innocent message comes to an end, and the killer dies alone until it was handed out too often.
 
-use redrive_core::{Delivery, Facts, Needs};
+use redrive_core::Delivery;
+use redrive_core::transport::{Facts, Needs};
 
 /// Decides which deliveries the consumer suspects of having killed a process. It handles these alone: one at a time, with nothing
 /// else in flight at the consumer. Default: [`Suspects::by_count`].
@@ -22,7 +23,7 @@ impl Suspects {
     /// Where the broker also counts a delivery that is given back (RabbitMQ before 4.3, Service Bus by REST), the threshold is
     /// one delivery higher, because an orderly first return is counted there. A message that was handed out once before is then
     /// only doubtful: it is handled alone by a consumer that started, or met a suspect, less than ten seconds ago. On a queue
-    /// that does not count, and where the broker's count includes failures (it retries [in place](redrive_core::InPlace)), only the
+    /// that does not count, and where the broker's count includes failures (it retries [in place](redrive_core::transport::InPlace)), only the
     /// messages that the [ledger](crate::Consumer::ledger) names are suspects.
     #[must_use]
     pub fn by_count() -> Self {

@@ -59,7 +59,8 @@ fn what_is_doubtful_is_handled_alone_by_who_does_so_anyway() {
 #[test]
 fn a_count_of_failures_and_deaths_together_is_no_evidence() {
     let mut facts = facts(true, false);
-    facts.delays.in_place = Some(redrive_core::InPlace::Any { longest: std::time::Duration::ZERO });
+    facts.delays.in_place =
+        Some(redrive_core::transport::InPlace::Any { longest: std::time::Duration::ZERO });
     assert!(Rule::of(Suspects::default(), &needs(Some(10)), &facts, false).is_off());
     let with_ledger = Rule::of(Suspects::default(), &needs(Some(10)), &facts, true);
     assert!(

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use redrive_core::{Settlement, Transport};
+use redrive_core::Transport;
+use redrive_core::transport::Settlement;
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Disposition, Settlement, Shelf};
+use redrive_core::transport::Settlement;
+use redrive_core::{Disposition, Shelf};
 
 use crate::case::Case;
 use crate::harness::Harness;

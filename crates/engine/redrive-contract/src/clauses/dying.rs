@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Settlement, Shelf};
+use redrive_core::Shelf;
+use redrive_core::transport::Settlement;
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
@@ -135,7 +136,7 @@ pub async fn a_message_at_the_delivery_limit_is_shelved<H: Harness>(case: &Case<
 async fn next_or_shelved<H: Harness>(
     case: &Case<H>,
     transport: &crate::StartedOf<H>,
-) -> Option<redrive_core::Received<crate::ReceiptOf<H>>> {
+) -> Option<redrive_core::transport::Received<crate::ReceiptOf<H>>> {
     let looked = timeout(ARRIVAL, async {
         loop {
             if let Ok(received) = timeout(Duration::from_millis(100), transport.receive()).await {

@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use redrive_core::{
-    Count, EntryHandle, EntryOutcome, Message, Reason, ReportRequest, Selection, Settlement, Shelf,
-    ShelfReport, Shelved, Transport, TransportError, TransportErrorKind,
-};
+use redrive_core::shelves::{EntryHandle, EntryOutcome, ReportRequest, Selection, ShelfReport, Shelved};
+use redrive_core::transport::Settlement;
+use redrive_core::{Count, Message, Reason, Shelf, Transport, TransportError, TransportErrorKind};
 
 use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
 use crate::case::Case;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use redrive_core::Settlement;
+use redrive_core::transport::Settlement;
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
 use crate::harness::{Harness, StartedOf};
 
-/// What is redelivered after a lost connection comes after [`Interrupted`](redrive_core::Signal::Interrupted). It can be told from
+/// What is redelivered after a lost connection comes after [`Interrupted`](redrive_core::transport::Signal::Interrupted). It can be told from
 /// what a dead process held, by a number of the broker or by the count of interruptions. It costs no attempt, unless the broker
 /// retries in place and counts it.
 pub async fn an_interruption_is_signalled_before_what_comes_again<H: Harness>(case: &Case<H>) {

@@ -1,6 +1,7 @@
 //! For operators: work in many steps on a shelf that others leave alone meanwhile.
 
-use redrive_core::{EntryOutcome, Selection, Shelf, TransportErrorKind};
+use redrive_core::shelves::{EntryOutcome, Selection};
+use redrive_core::{Shelf, TransportErrorKind};
 
 use super::entries::only;
 use super::operating::{browse, counts, done, ids, set_aside, with_shelves};

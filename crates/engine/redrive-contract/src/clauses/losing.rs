@@ -1,6 +1,6 @@
 //! Loss of deliveries while the connection lives.
 
-use redrive_core::Settlement;
+use redrive_core::transport::Settlement;
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case, QUIET};

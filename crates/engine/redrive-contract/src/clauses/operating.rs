@@ -4,10 +4,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use redrive_core::{
-    Count, Disposition, EntryHandle, Failure, Reason, Selection, Settlement, Shelf, ShelfReport, Shelved,
-    Shelves, Transport, TransportError,
-};
+use redrive_core::shelves::{EntryHandle, Selection, ShelfReport, Shelved};
+use redrive_core::transport::Settlement;
+use redrive_core::{Count, Disposition, Failure, Reason, Shelf, Shelves, Transport, TransportError};
 use tokio::time::timeout;
 
 use crate::case::{Case, QUIET};
@@ -138,7 +137,7 @@ pub async fn redrive_keeps_the_whole_message<H: Harness>(case: &Case<H>) {
     let shelved = case.on_shelf(Shelf::DeadLetter, 1).await;
     assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &Selection::All).await, 1);
     let again = case.complete_next(&transport).await;
-    samples::assert_same(again.message(), &redrive_core::redriven(&shelved[0]));
+    samples::assert_same(again.message(), &redrive_core::transport::redriven(&shelved[0]));
 }
 
 /// A redrive reaches the consumer that failed, and no other subscriber of the original message.
@@ -234,7 +233,7 @@ pub(super) async fn set_aside<H: Harness>(
 async fn move_to<H: Harness>(
     case: &Case<H>,
     transport: &StartedOf<H>,
-    received: redrive_core::Received<crate::ReceiptOf<H>>,
+    received: redrive_core::transport::Received<crate::ReceiptOf<H>>,
     shelf: Shelf,
     reason: &str,
 ) {

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use redrive_core::{Selection, Shelf, ShelfCursor, Shelved, Shelves, TransportErrorKind};
+use redrive_core::shelves::{Selection, ShelfCursor, Shelved};
+use redrive_core::{Shelf, Shelves, TransportErrorKind};
 
 use super::entries::{bodies, set_aside_as_they_are};
 use super::operating::{browse, counts, done, set_aside, with_shelves};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use futures::future::join;
-use redrive_core::{Settlement, Transport, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{Transport, TransportErrorKind};
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Receiver, Settlement};
+use redrive_core::transport::{Receiver, Settlement};
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};

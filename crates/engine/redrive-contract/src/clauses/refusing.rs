@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use redrive_core::{Settlement, Shelf, Transport, TransportError, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{Shelf, Transport, TransportError, TransportErrorKind};
 
 use crate::case::Case;
 use crate::harness::{Harness, ReceiptOf, StartedOf};

@@ -1,6 +1,7 @@
 //! Completing messages.
 
-use redrive_core::{Settlement, Transport};
+use redrive_core::Transport;
+use redrive_core::transport::Settlement;
 
 use crate::case::Case;
 use crate::harness::Harness;

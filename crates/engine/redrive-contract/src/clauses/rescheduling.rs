@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Delivery, Disposition, Needs, Planning, Settlement, Transport};
+use redrive_core::transport::{Needs, Planning, Settlement};
+use redrive_core::{Delivery, Disposition, Transport};
 use tokio::time::Instant;
 
 use crate::case::Case;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Settlement, Transport};
+use redrive_core::Transport;
+use redrive_core::transport::Settlement;
 
 use crate::case::Case;
 use crate::harness::Harness;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use redrive_core::{EntryOutcome, Message, Owner, Selection, Settlement, Shelf, header_names};
+use redrive_core::shelves::{EntryOutcome, Owner, Selection};
+use redrive_core::transport::Settlement;
+use redrive_core::{Message, Shelf, header_names};
 use tokio::time::timeout;
 
 use super::operating::{browse, ids, with_shelves};

@@ -1,6 +1,7 @@
 //! Moving messages to shelves.
 
-use redrive_core::{Reason, Settlement, Shelf, Transport};
+use redrive_core::transport::Settlement;
+use redrive_core::{Reason, Shelf, Transport};
 
 use crate::case::Case;
 use crate::harness::Harness;

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Needs, OpenError, Settlement, Severity, Signals, Transport, TransportErrorKind};
+use redrive_core::transport::{Needs, OpenError, Settlement, Severity, Signals};
+use redrive_core::{Transport, TransportErrorKind};
 
 use crate::case::Case;
 use crate::harness::Harness;

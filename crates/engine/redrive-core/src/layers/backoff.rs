@@ -25,7 +25,7 @@ use crate::stage::Stage;
 /// | transient or throttled, no attempts left | dead-letter, [`Reason::MaxDeliveryCountExceeded`] |
 /// | panic | as a transient error; [`panics`](Self::panics) changes that |
 ///
-/// Decisions of inner layers pass through. If the broker retries [in place](crate::InPlace), a message without attempts left is
+/// Decisions of inner layers pass through. If the broker retries [in place](crate::transport::InPlace), a message without attempts left is
 /// dead-lettered as [`Reason::MaxDeliveryCountExceeded`] before its handler runs.
 #[derive(Clone)]
 pub struct Backoff {

@@ -13,7 +13,8 @@ use crate::transport_error::{TransportError, TransportErrorKind};
 /// entry is gone, it names nothing. (The transport's page says how far this holds on a broker that does not number its messages.)
 ///
 /// ```
-/// use redrive_core::{EntryHandle, Shelf};
+/// use redrive_core::Shelf;
+/// use redrive_core::shelves::EntryHandle;
 ///
 /// let handle = EntryHandle::new(Shelf::DeadLetter, "17");
 /// assert_eq!(handle.to_string(), "dead-letter/17");

@@ -6,7 +6,7 @@ use std::fmt;
 /// incomplete, and what it does not find may still be on the shelf.
 ///
 /// ```
-/// use redrive_core::Holder;
+/// use redrive_core::shelves::Holder;
 ///
 /// let text = Holder::Consumers(2).to_string();
 /// assert_eq!(text, "2 clients consume the shelf: messages that they hold are not seen");

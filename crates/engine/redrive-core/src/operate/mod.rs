@@ -136,7 +136,7 @@ pub trait Shelves: Send + Sync {
         }
     }
 
-    /// Sends messages back to the consumer that failed, and to no other, as a first attempt ([`redriven`](crate::redriven)).
+    /// Sends messages back to the consumer that failed, and to no other, as a first attempt ([`redriven`](crate::transport::redriven)).
     ///
     /// # Errors
     ///

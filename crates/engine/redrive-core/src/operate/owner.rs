@@ -21,7 +21,7 @@ impl Owner {
     /// `listed`. For transports. Any publisher can write the name, so it only selects among these.
     ///
     /// ```
-    /// use redrive_core::Owner;
+    /// use redrive_core::shelves::Owner;
     ///
     /// let listed = ["bills"];
     /// assert_eq!(Owner::of(Some("orders"), "orders", &listed), Owner::This);

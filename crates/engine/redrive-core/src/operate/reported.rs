@@ -57,7 +57,8 @@ pub trait Reports: Send {
 /// What a redriven message asks of its consumer: a report to this queue, once the message is handled.
 ///
 /// ```
-/// use redrive_core::{EntryHandle, Message, ReportRequest, Shelf};
+/// use redrive_core::{Message, Shelf};
+/// use redrive_core::shelves::{EntryHandle, ReportRequest};
 ///
 /// let entry = EntryHandle::new(Shelf::DeadLetter, "17");
 /// let message = ReportRequest::new("redrive-reports.5", entry.clone()).on(Message::new("2 books"));

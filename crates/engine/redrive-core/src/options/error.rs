@@ -3,7 +3,7 @@
 /// A section of a configuration that is refused.
 ///
 /// ```
-/// use redrive_core::ShelfQueues;
+/// use redrive_core::options::ShelfQueues;
 ///
 /// let section = serde_json::json!({ "ParkingQueue": " " });
 /// let error = ShelfQueues::from_deserializer(section).unwrap_err();

@@ -10,7 +10,7 @@ use super::section::{self, section};
 /// `ConsumerOptions` is applied only after the transport is connected, which is too late.
 ///
 /// ```
-/// use redrive_core::ShelfQueues;
+/// use redrive_core::options::ShelfQueues;
 ///
 /// let section = serde_json::json!({ "DeadLetterQueue": "orders-failed" });
 /// let shelves: ShelfQueues = serde_json::from_value(section)?;

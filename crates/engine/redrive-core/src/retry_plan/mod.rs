@@ -13,7 +13,7 @@ use limits::limits;
 pub use limits::{Amount, Limit};
 pub use simulation::Simulation;
 
-use crate::transport::{Finding, Severity};
+use crate::contract::{Finding, Severity};
 
 /// What a consumer does with a message that fails: each attempt, each wait and where the message rests meanwhile, the ends, the
 /// limits of the broker, and what is wrong. Returned by `Runner::explain` and

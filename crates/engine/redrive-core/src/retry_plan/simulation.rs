@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{Case, Course, Resting, RouteCourses, Span, Step};
 use crate::classify::{ErrorClass, Simulated};
+use crate::contract::{Outline, Rest};
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::header_names as names;
@@ -16,7 +17,6 @@ use crate::retry::Chance;
 use crate::settlement::{Planning, Settlement, own_bytes};
 use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
 use crate::stages::{Route, Stages};
-use crate::transport::{Outline, Rest};
 
 /// Maximum number of hops of one wait to compute; the rest of the wait is then one more hop.
 const MOST_HOPS: u32 = 100;

@@ -35,7 +35,7 @@ pub enum Settlement {
         copy: Message,
     },
     /// Hold the message itself back for at least `wait`, and hand it out again, counted as failed. Nothing is copied, and nothing
-    /// is written on the message. Only if [`Delays::in_place`](crate::Delays::in_place) allows it, and `wait` is not longer than
+    /// is written on the message. Only if [`Delays::in_place`](crate::transport::Delays::in_place) allows it, and `wait` is not longer than
     /// the broker will hold the message that way.
     RetryInPlace {
         /// Minimum time to hold it back.

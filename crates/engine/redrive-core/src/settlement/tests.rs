@@ -26,7 +26,7 @@ fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
         planned(facts, delivery, Disposition::Retry(wait, failure()))
     };
     assert!(retry(&facts, &failed(Message::new("").with_id("a"), 0), SECOND).stores_copy());
-    facts.delays.in_place = Some(crate::InPlace::Linear { shortest: SECOND, longest: SECOND * 3 });
+    facts.delays.in_place = Some(crate::transport::InPlace::Linear { shortest: SECOND, longest: SECOND * 3 });
     for (failures, wait, in_place) in
         [(0, 0, true), (0, 1, true), (0, 2, false), (1, 2, true), (9, 3, true), (9, 4, false)]
     {
@@ -93,7 +93,8 @@ fn what_has_no_room_for_its_history_is_stored_as_it_arrived_unless_the_broker_mo
         || Disposition::Retry(Duration::from_secs(1), failure()),
         || Disposition::Snooze(Duration::from_secs(1)),
     ] {
-        facts.limits.headers = Some(crate::HeaderLimit::new(room, |message| message.headers().encoded_len()));
+        facts.limits.headers =
+            Some(crate::transport::HeaderLimit::new(room, |message| message.headers().encoded_len()));
         facts.dead_letter = NativeDeadLetter::LastResort;
         assert_eq!(plan(&facts, &message, disposition()), Settlement::NativeDeadLetter);
         facts.dead_letter = NativeDeadLetter::No;
@@ -210,7 +211,8 @@ fn a_story_that_could_not_be_unpacked_is_carried_whole() {
     let story = format!(r#"{{"v":2,"error":"{}"}}"#, "x".repeat(5000));
     // As much as any headers may take, and so little that everything else is dropped.
     for most in [usize::MAX, 5500] {
-        facts.limits.headers = Some(crate::HeaderLimit::new(most, |message| message.headers().encoded_len()));
+        facts.limits.headers =
+            Some(crate::transport::HeaderLimit::new(most, |message| message.headers().encoded_len()));
         let message = Message::new("").with_header(names::STORY, &*story).with_header("tenant", "blue");
         let settlement = planned(&facts, &failed(message, 0), Disposition::DeadLetter(failure()));
         let Settlement::Shelve { copy, .. } = settlement else { panic!("{settlement:?}") };

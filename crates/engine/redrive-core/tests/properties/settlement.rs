@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::arbitrary::{message, now};
 use proptest::prelude::*;
+use redrive_core::transport::{Facts, HeaderLimit, NativeDeadLetter, Planning, Settlement, redriven};
 use redrive_core::{
-    Count, Delivery, Disposition, Facts, Failure, FailureHistory, HeaderLimit, Headers, Message,
-    NativeDeadLetter, Planning, Reason, Settlement, Shelf, Value, header_names as names, redriven,
+    Count, Delivery, Disposition, Failure, FailureHistory, Headers, Message, Reason, Shelf, Value,
+    header_names as names,
 };
 
 fn durations() -> impl Strategy<Value = Duration> {

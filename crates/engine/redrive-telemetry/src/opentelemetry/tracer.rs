@@ -13,7 +13,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 /// The span of a delivery has a link to the span of its publisher, taken from the header `traceparent`, or from `Diagnostic-Id` as
 /// the SDKs of Service Bus write it. Another link, with the attribute `redrive.link` = `previous-attempt`, leads to the previous
 /// attempt, also across a redrive. So all attempts of a message can be found from any of its spans. The context of an attempt is
-/// written on its copy: if a broker retries [in place](redrive_core::InPlace), there is no copy, and no link to the previous attempt.
+/// written on its copy: if a broker retries [in place](redrive_core::transport::InPlace), there is no copy, and no link to the previous attempt.
 ///
 /// ```
 /// use redrive_consumer::Consumer;

@@ -24,7 +24,7 @@ pub trait Arrival: Send + 'static {
     /// The consumer does not receive it then.
     fn is_lost(&self) -> bool;
 
-    /// Returns the delivery for [`Interrupted`](redrive_core::Signal::Interrupted) to name if it is lost before it was received
+    /// Returns the delivery for [`Interrupted`](redrive_core::transport::Signal::Interrupted) to name if it is lost before it was received
     /// (see [`Source::take_unreceived`]). Default: `None`, for a broker that numbers its deliveries.
     fn unreceived(&self) -> Option<Delivery> {
         None
@@ -42,7 +42,7 @@ pub enum Wish {
     End,
 }
 
-/// The consumer's end: a [`Receiver`](redrive_core::Receiver) receives from it and sets its limit. Clones are the same inbox;
+/// The consumer's end: a [`Receiver`](redrive_core::transport::Receiver) receives from it and sets its limit. Clones are the same inbox;
 /// when the last clone is dropped, its sources get the [end](Wish::End).
 ///
 /// The inbox does not limit its size: the broker does, by the limit that the sources pass on to it. A source that requests a
@@ -124,7 +124,7 @@ impl<T: Arrival> Inbox<T> {
         Wishes::new(self.shared.wish.subscribe())
     }
 
-    /// Implements [`Receiver::receive`](redrive_core::Receiver::receive): waits for a delivery, appends up to `most` deliveries
+    /// Implements [`Receiver::receive`](redrive_core::transport::Receiver::receive): waits for a delivery, appends up to `most` deliveries
     /// to the batch in their order, and returns their number. Returns 0 if no more deliveries come. `into` converts each
     /// delivery.
     ///
@@ -155,7 +155,7 @@ impl<T: Arrival> Inbox<T> {
         }
     }
 
-    /// Implements [`Receiver::set_limit`](redrive_core::Receiver::set_limit). A limit of 0 waits until every source has
+    /// Implements [`Receiver::set_limit`](redrive_core::transport::Receiver::set_limit). A limit of 0 waits until every source has
     /// reported that it has [stopped](Source::stopped), or until another caller sets a higher limit. Setting the current limit
     /// again changes nothing, unless a source has failed: that source then tries again.
     ///

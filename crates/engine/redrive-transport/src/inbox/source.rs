@@ -103,7 +103,7 @@ impl<T: Arrival> Source<T> {
     }
 
     /// Returns the deliveries that were lost before they were received, since the last call: for
-    /// [`Interrupted`](redrive_core::Signal::Interrupted).
+    /// [`Interrupted`](redrive_core::transport::Signal::Interrupted).
     #[must_use]
     pub fn take_unreceived(&self) -> Vec<Delivery> {
         let (unreceived, lost) = self.shared.state().take_unreceived();

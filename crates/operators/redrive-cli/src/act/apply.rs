@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use redrive::EntryHandle;
 use redrive::ops::{
     Activity, EntryState, ExportLines, ExportedEntry, FinishedRun, PauseReason, Plan, PlanAction,
     RunProgress, RunReport, StopReason, require_reason,
 };
+use redrive::shelves::EntryHandle;
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};

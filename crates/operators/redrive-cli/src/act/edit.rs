@@ -6,8 +6,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::EntryHandle;
 use redrive::ops::{EditText, SensitiveEdits, diff};
+use redrive::shelves::EntryHandle;
 use tempfile::NamedTempFile;
 
 use super::ask::confirmed;

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::io::IsTerminal as _;
 
 use anyhow::{Context as _, Result, bail};
+use redrive::Shelf;
 use redrive::ops::{Edit as EditOf, PlanAction, SensitiveEdits, ShelfView, diff, require_reason};
-use redrive::{Owner, Shelf, Shelved};
+use redrive::shelves::{Owner, Shelved};
 
 use super::apply::bar;
 use super::ask::counted;

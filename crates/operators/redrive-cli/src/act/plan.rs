@@ -1,8 +1,8 @@
 //! `redrive plan`: what an action would do.
 
 use anyhow::Result;
-use redrive::EntryHandle;
 use redrive::ops::{Plan, PlanAction, RunOptions};
+use redrive::shelves::EntryHandle;
 use serde::Serialize;
 
 use crate::args::{Global, MakePlan, Pace};

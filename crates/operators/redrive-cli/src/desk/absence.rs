@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use redrive::transport::{Leased, TransportError, TransportErrorKind};
-use redrive::{Holder, Shelf, Shelved};
+use redrive::Shelf;
+use redrive::shelves::{Holder, Leased, Shelved};
+use redrive::{TransportError, TransportErrorKind};
 use tokio::time::Instant;
 
 use super::Desk;

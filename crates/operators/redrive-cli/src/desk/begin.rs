@@ -11,8 +11,7 @@ use redrive::ops::{
     AuditAction, AuditLog, AuditRecord, ExportLines, ExportedEntry, FinishedRun, JournalHeader, Operator,
     Plan, PlanAction, RunControl, RunOptions, Runner, UncertainEntries, require_reason,
 };
-use redrive::transport::Leased;
-use redrive::{EntryHandle, Shelved};
+use redrive::shelves::{EntryHandle, Leased, Shelved};
 
 use super::absence::Alone;
 use super::{Desk, SavedPlan, State, asks, within};

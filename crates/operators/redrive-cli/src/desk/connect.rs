@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use redrive::TransportErrorKind;
 use redrive::prelude::*;
 use redrive::rabbitmq::Credentials;
-use redrive::transport::TransportErrorKind;
 
 use crate::exit::usage;
 use crate::interrupt::note_shelves;

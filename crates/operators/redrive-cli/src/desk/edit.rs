@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use redrive::ops::{AuditAction, AuditCounts, AuditRecord, Edit, EditError, ExportedEntry, Operator};
-use redrive::{EntryHandle, Shelved};
+use redrive::shelves::{EntryHandle, Shelved};
 
 use super::{Desk, State};
 

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use redrive::Message;
 use redrive::ops::{ContentDigest, JournalError, JournalFile, JournalRecord, Operator};
-use redrive::{EntryHandle, Message, Shelved};
+use redrive::shelves::{EntryHandle, Shelved};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use redrive::TransportErrorKind;
 use redrive::ops::{AuditAction, AuditCounts, AuditRecord, Edit, ExportedEntry, Operator, ShelfLock};
-use redrive::transport::{TransportErrorKind, edited};
-use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+use redrive::shelves::{EntryHandle, Shelved, edited};
+use redrive::{Shelf, Shelves};
 use tokio::time::Instant;
 
 use super::absence::{again_at, look_alone, may_try_again};

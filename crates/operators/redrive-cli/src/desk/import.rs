@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use redrive::Shelf;
 use redrive::ops::{ContentDigest, ExportedEntry, JournalFolder};
-use redrive::{EntryHandle, Shelf};
+use redrive::shelves::EntryHandle;
 
 use super::restore::{Resolved, Restored, content, copies, lock, notes, resolve, restore, take, takes_back};
 use super::restore_journal::RestoreJournal;
@@ -148,7 +149,8 @@ impl Importing {
 mod tests {
     use std::time::SystemTime;
 
-    use redrive::{Message, Shelved};
+    use redrive::Message;
+    use redrive::shelves::Shelved;
 
     use super::*;
 

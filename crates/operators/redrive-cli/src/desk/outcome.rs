@@ -71,7 +71,8 @@ mod tests {
     use std::time::SystemTime;
 
     use redrive::ops::{EntryState, Fate, Plan, PlanAction, PlanOptions, Run, RunOptions};
-    use redrive::{EntryHandle, Message, Shelf, Shelved};
+    use redrive::shelves::{EntryHandle, Shelved};
+    use redrive::{Message, Shelf};
 
     use super::*;
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use anyhow::Result;
+use redrive::Shelf;
 use redrive::ops::{LeftOutEntry, Plan, PlanAction, PlanOptions, ShelfView, Target, WhyLeftOut};
-use redrive::{EntryHandle, Holder, Shelf, Shelved};
+use redrive::shelves::{EntryHandle, Holder, Shelved};
 
 use super::{Desk, SavedPlan, State};
 use crate::exit::usage;
@@ -133,7 +134,8 @@ fn target(target: &Target, is_final: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use redrive::{Message, Owner};
+    use redrive::Message;
+    use redrive::shelves::Owner;
 
     use super::*;
 

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
 use redrive::ops::{AuditCounts, ContentDigest, ExportedEntry, ShelfLock};
-use redrive::transport::{TransportError, TransportErrorKind};
-use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+use redrive::shelves::{EntryHandle, Shelved};
+use redrive::{Shelf, Shelves, TransportError, TransportErrorKind};
 use tokio::time::Instant;
 
 use super::absence::{again_at, look_alone};

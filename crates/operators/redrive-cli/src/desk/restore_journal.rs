@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use redrive::EntryHandle;
 use redrive::ops::{JournalFile, JournalRecord};
+use redrive::shelves::EntryHandle;
 use serde::{Deserialize, Serialize};
 
 /// What was stored before.

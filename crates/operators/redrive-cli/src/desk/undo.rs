@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
+use redrive::Shelf;
 use redrive::ops::{
     AuditAction, AuditRecord, EntryState, ExportLines, ExportedEntry, Operator, PlanAction, Replay,
 };
-use redrive::{EntryHandle, Shelf, Shelved};
+use redrive::shelves::{EntryHandle, Shelved};
 use tokio::time::Instant;
 
 use super::absence::{again_at, look_alone};

@@ -1,7 +1,7 @@
 //! `redrive check`: a line for Nagios.
 
 use anyhow::Result;
-use redrive::Holder;
+use redrive::shelves::Holder;
 
 use super::shelves::{ShelfCount, counts};
 use crate::args::{Check, Global};

@@ -95,7 +95,8 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use redrive::ops::ExportedEntry;
-    use redrive::{Bytes, EntryHandle, Headers, Message, Shelf, Shelved};
+    use redrive::shelves::{EntryHandle, Shelved};
+    use redrive::{Bytes, Headers, Message, Shelf};
     use serde_json::Value as Json;
 
     use super::*;

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use anyhow::Result;
+use redrive::Shelf;
 use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewEntry, ViewOptions};
-use redrive::{EntryHandle, Shelf};
+use redrive::shelves::EntryHandle;
 
 use crate::args::Which;
 use crate::desk::{Desk, State, connect, within};

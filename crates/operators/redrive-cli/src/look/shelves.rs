@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use redrive::ops::UncertainEntries;
-use redrive::transport::{TransportError, TransportErrorKind};
-use redrive::{Holder, Shelf, plausible};
+use redrive::shelves::Holder;
+use redrive::{Shelf, TransportError, TransportErrorKind, plausible};
 use serde_json::json;
 
 use crate::args::{Global, Queues};

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use redrive::ops::{BodyView, ExportedEntry, Filter, ShownFailure, Template, ViewEntry};
-use redrive::{EntryHandle, FailureHistory, Message, Owner, Shelf, Shelved, header_names};
+use redrive::shelves::{EntryHandle, Owner, Shelved};
+use redrive::{FailureHistory, Message, Shelf, header_names};
 
 use super::plain;
 use super::select::{group_id, is_short, read, select};

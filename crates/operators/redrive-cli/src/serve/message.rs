@@ -10,8 +10,9 @@ use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
+use redrive::Message;
 use redrive::ops::{EditText, SensitiveEdits, ShownFailure, ViewEntry, diff};
-use redrive::{EntryHandle, Message, Owner, Shelved};
+use redrive::shelves::{EntryHandle, Owner, Shelved};
 use serde::Deserialize;
 
 use super::auth::Who;

@@ -8,8 +8,8 @@ use axum::Extension;
 use axum::extract::{Form, Query, State};
 use axum::response::{IntoResponse as _, Redirect};
 use maud::html;
-use redrive::EntryHandle;
 use redrive::ops::{MESSAGES_WITHOUT_REASON, PlanAction, RunOptions};
+use redrive::shelves::EntryHandle;
 use serde::Deserialize;
 
 use super::auth::Who;

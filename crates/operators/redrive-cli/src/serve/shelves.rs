@@ -8,9 +8,10 @@ use axum::extract::{Form, State};
 use axum::response::{IntoResponse as _, Redirect};
 use axum::{Extension, response::Response};
 use maud::{Markup, html};
+use redrive::Shelf;
 use redrive::ops::{ShelfView, TrendOptions};
-use redrive::transport::{TransportError, TransportErrorKind};
-use redrive::{Holder, Shelf, WorkQueue};
+use redrive::shelves::{Holder, WorkQueue};
+use redrive::{TransportError, TransportErrorKind};
 use serde::Deserialize;
 
 use super::auth::Who;

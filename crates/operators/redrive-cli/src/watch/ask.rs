@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use redrive::Shelf;
 use redrive::ops::{FinishedRun, GroupId, PlanAction, RunProgress, ShelfView};
-use redrive::{EntryHandle, Shelf};
+use redrive::shelves::EntryHandle;
 
 use crate::desk::{SavedPlan, asks};
 use crate::look::shelves::ShelfCount;

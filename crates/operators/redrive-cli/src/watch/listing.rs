@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use redrive::EntryHandle;
 use redrive::ops::{Filter, GroupId, ShelfView, ShownFailure, SnapshotOptions, TrendOptions, ViewEntry};
+use redrive::shelves::EntryHandle;
 
 use super::ask::Place;
 use crate::look::groups::spark;

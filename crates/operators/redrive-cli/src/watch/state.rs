@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
+use redrive::Shelf;
 use redrive::ops::GroupId;
-use redrive::{EntryHandle, Shelf};
+use redrive::shelves::EntryHandle;
 
 use super::acting::{PlanView, Prompt, RunView};
 use super::ask::{Answer, Ask, Counted, Place};

@@ -7,7 +7,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use redrive::ops::{Plan, PlanAction, PlanOptions, ShelfView};
-use redrive::{EntryHandle, Holder, Message, Shelf, Shelved, header_names as names};
+use redrive::shelves::{EntryHandle, Holder, Shelved};
+use redrive::{Message, Shelf, header_names as names};
 
 use super::acting::Prompt;
 use super::ask::{Answer, Ask, Counted, Place, Planning};

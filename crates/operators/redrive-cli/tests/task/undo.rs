@@ -3,7 +3,8 @@
 use std::time::SystemTime;
 
 use redrive::ops::{EntryState, JournalFolder, JournalHeader, Operator, Plan, PlanAction, RunOptions};
-use redrive::{EntryHandle, Message, Selection, Shelf};
+use redrive::shelves::{EntryHandle, Selection};
+use redrive::{Message, Shelf};
 use reqwest::StatusCode;
 use reqwest::header::{COOKIE, ORIGIN};
 use serde_json::Value;

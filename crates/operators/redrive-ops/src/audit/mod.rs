@@ -10,7 +10,8 @@ mod tests;
 
 use std::time::SystemTime;
 
-use redrive_core::{EntryOutcome, Shelf, ShelfReport, redact};
+use redrive_core::shelves::{EntryOutcome, ShelfReport};
+use redrive_core::{Shelf, redact};
 use serde::Serialize;
 
 pub use self::log::AuditLog;

@@ -1,6 +1,7 @@
 use std::time::UNIX_EPOCH;
 
-use redrive_core::{EntryHandle, TransportError, TransportErrorKind};
+use redrive_core::shelves::EntryHandle;
+use redrive_core::{TransportError, TransportErrorKind};
 
 use super::*;
 use crate::printable::steers_a_terminal;

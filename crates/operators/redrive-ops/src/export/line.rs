@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redrive_core::{Count, EntryHandle, FailureHistory, Owner, ParseHandleError};
+use redrive_core::shelves::{EntryHandle, Owner, ParseHandleError};
+use redrive_core::{Count, FailureHistory};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};

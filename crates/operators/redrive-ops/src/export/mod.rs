@@ -20,10 +20,10 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use redrive_core::{
-    EntryHandle, Message, Owner, Selection, Shelf, Shelved, Shelves, TransportError, header_names, plural,
-    redriven,
-};
+use redrive_core::shelves::{EntryHandle, Owner, Selection, Shelved};
+use redrive_core::text::plural;
+use redrive_core::transport::redriven;
+use redrive_core::{Message, Shelf, Shelves, TransportError, header_names};
 
 pub use self::line::ParseLineError;
 pub(crate) use self::line::rfc3339;
@@ -47,7 +47,8 @@ const FORMAT_VERSION: u64 = 1;
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
 ///
-/// use redrive_core::{EntryHandle, Message, Shelf, Shelved};
+/// use redrive_core::{Message, Shelf};
+/// use redrive_core::shelves::{EntryHandle, Shelved};
 /// use redrive_ops::ExportedEntry;
 ///
 /// let message = Message::new("2 books").with_id("order-7").with_header("priority", 3_u8);
@@ -196,7 +197,8 @@ pub enum ExportError {
 /// # async fn main() -> Result<(), redrive_core::BoxError> {
 /// use std::time::SystemTime;
 ///
-/// use redrive_core::{Selection, Shelf};
+/// use redrive_core::Shelf;
+/// use redrive_core::shelves::Selection;
 /// use redrive_memory::MemoryBroker;
 /// use redrive_ops::{ExportLines, export};
 ///

@@ -1,7 +1,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
-use redrive_core::{Bytes, Headers, Owner, Properties, Timestamp, Value};
+use redrive_core::shelves::Owner;
+use redrive_core::{Bytes, Headers, Properties, Timestamp, Value};
 
 use super::*;
 use crate::printable::steers_a_terminal;

@@ -90,7 +90,8 @@ fn label(word: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{EntryHandle, Message, Shelf, Shelved, header_names as names};
+    use redrive_core::shelves::{EntryHandle, Shelved};
+    use redrive_core::{Message, Shelf, header_names as names};
 
     use super::*;
     use crate::snapshot::{SnapshotFold, SnapshotOptions};

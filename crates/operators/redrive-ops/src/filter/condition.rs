@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redrive_core::EntryHandle;
+use redrive_core::shelves::EntryHandle;
 
 use crate::group::GroupId;
 

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::time::SystemTime;
 
-use redrive_core::{Shelved, Value, rfc3339};
+use redrive_core::shelves::Shelved;
+use redrive_core::{Value, rfc3339};
 
 use super::condition::{Condition, CountField, Test, TextField};
 use super::json;

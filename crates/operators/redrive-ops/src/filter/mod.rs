@@ -24,7 +24,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::SystemTime;
 
-use redrive_core::{EntryHandle, Shelved};
+use redrive_core::shelves::{EntryHandle, Shelved};
 
 use self::condition::{Condition, Term};
 pub use self::error::ParseFilterError;
@@ -36,7 +36,8 @@ use crate::group::GroupId;
 /// ```
 /// use std::time::SystemTime;
 ///
-/// use redrive_core::{EntryHandle, Message, Shelf, Shelved, header_names};
+/// use redrive_core::{Message, Shelf, header_names};
+/// use redrive_core::shelves::{EntryHandle, Shelved};
 /// use redrive_ops::{Filter, Template};
 ///
 /// let message = Message::new(r#"{"order": {"id": 42}}"#)

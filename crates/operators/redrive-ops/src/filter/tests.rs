@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use redrive_core::{EntryHandle, Message, Shelf, Shelved, Value, header_names as names};
+use redrive_core::shelves::{EntryHandle, Shelved};
+use redrive_core::{Message, Shelf, Value, header_names as names};
 
 use super::condition::{Comparison, Condition, CountField, Term, Test, TextField};
 use super::*;

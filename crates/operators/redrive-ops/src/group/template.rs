@@ -1,6 +1,7 @@
 //! The common part of a group's failures.
 
-use redrive_core::{Shelved, redact};
+use redrive_core::redact;
+use redrive_core::shelves::Shelved;
 
 use super::id::GroupId;
 use super::mask::mask;
@@ -130,7 +131,8 @@ fn word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{EntryHandle, Message, Shelf, header_names as names};
+    use redrive_core::shelves::EntryHandle;
+    use redrive_core::{Message, Shelf, header_names as names};
 
     use super::*;
 

@@ -22,7 +22,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use redrive_core::{EntryHandle, Shelf};
+use redrive_core::Shelf;
+use redrive_core::shelves::EntryHandle;
 
 pub use self::file::{JournalFile, JournalRecord};
 pub use self::folder::{JournalFolder, ShelfLock};

@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use redrive_core::{EntryHandle, parse_rfc3339, rfc3339};
+use redrive_core::shelves::EntryHandle;
+use redrive_core::{parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 
 use super::JournalRecord;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use redrive_core::EntryHandle;
+use redrive_core::shelves::EntryHandle;
 
 use super::JournalError;
 use super::record::{JournalHeader, Record};

@@ -2,7 +2,8 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-use redrive_core::{Message, Shelved};
+use redrive_core::Message;
+use redrive_core::shelves::Shelved;
 
 use super::file::Disk;
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redrive_core::EntryHandle;
+use redrive_core::shelves::EntryHandle;
 use serde::{Deserialize, Serialize};
 
 use super::ContentDigest;
@@ -57,7 +57,7 @@ pub struct PlannedEntry {
     /// The queue that the message itself names, if it is not the target. Any publisher can write that name, so it is not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<String>,
-    /// True if it [does not tell](redrive_core::Owner::Unknown) which of the queues that share the shelf it failed in.
+    /// True if it [does not tell](redrive_core::shelves::Owner::Unknown) which of the queues that share the shelf it failed in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_unknown_queue: bool,
 }
@@ -110,9 +110,9 @@ pub enum WhyLeftOut {
     RedrivenTooOften,
     /// The transport cannot read it whole, so that a copy would lack something: a person decides.
     NotReadable,
-    /// It failed in another queue, which is not [listed](redrive_core::Owner::Other) as sharing the shelf: it belongs to its consumer.
+    /// It failed in another queue, which is not [listed](redrive_core::shelves::Owner::Other) as sharing the shelf: it belongs to its consumer.
     OtherQueue,
-    /// It [does not tell](redrive_core::Owner::Unknown) which queue it failed in, and several share the shelf.
+    /// It [does not tell](redrive_core::shelves::Owner::Unknown) which queue it failed in, and several share the shelf.
     UnknownQueue,
     /// It is on the parking shelf already.
     ParkedAlready,

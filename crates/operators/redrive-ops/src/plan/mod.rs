@@ -15,7 +15,8 @@ mod tests;
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use redrive_core::{Owner, Shelf, Shelved, parse_rfc3339, redact, rfc3339};
+use redrive_core::shelves::{Owner, Shelved};
+use redrive_core::{Shelf, parse_rfc3339, redact, rfc3339};
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
@@ -44,7 +45,8 @@ const MAX_TEXT_BYTES: usize = 256;
 /// ```
 /// use std::time::SystemTime;
 ///
-/// use redrive_core::{EntryHandle, Message, Shelf, Shelved};
+/// use redrive_core::{Message, Shelf};
+/// use redrive_core::shelves::{EntryHandle, Shelved};
 /// use redrive_ops::{Plan, PlanAction, PlanOptions};
 ///
 /// let entry = |number: &str| Shelved::new(EntryHandle::new(Shelf::DeadLetter, number), Message::new("1 book"));

@@ -30,7 +30,7 @@ impl PlanOptions {
         self
     }
 
-    /// Leaves out the entries of a shared shelf that [do not tell](redrive_core::Owner::Unknown) where they failed, as whoever means the
+    /// Leaves out the entries of a shared shelf that [do not tell](redrive_core::shelves::Owner::Unknown) where they failed, as whoever means the
     /// whole shelf should. Default: they are taken, as those of the work queue.
     pub fn without_unknown(mut self) -> Self {
         self.takes_unknown = false;

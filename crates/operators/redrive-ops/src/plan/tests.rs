@@ -1,6 +1,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
-use redrive_core::{EntryHandle, Message, header_names as names};
+use redrive_core::shelves::EntryHandle;
+use redrive_core::{Message, header_names as names};
 
 use super::*;
 

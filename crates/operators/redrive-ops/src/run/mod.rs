@@ -24,7 +24,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::EntryHandle;
+use redrive_core::shelves::EntryHandle;
 
 use crate::plan::{Plan, PlanAction, PlannedEntry};
 
@@ -48,7 +48,8 @@ pub use self::step::{EntryState, Event, Fate, FateSource, PauseReason, SeenFate,
 /// ```
 /// use std::time::{Duration, SystemTime};
 ///
-/// use redrive_core::{EntryHandle, Message, Shelf, Shelved};
+/// use redrive_core::{Message, Shelf};
+/// use redrive_core::shelves::{EntryHandle, Shelved};
 /// use redrive_ops::{EntryState, Event, Fate, Plan, PlanAction, PlanOptions, Run, RunOptions, Step};
 ///
 /// let entries = ["1", "2", "3"].map(|number| Shelved::new(EntryHandle::new(Shelf::DeadLetter, number), Message::new("")));

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use redrive_core::WorkQueue;
+use redrive_core::shelves::WorkQueue;
 
 use super::tests::plan;
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redrive_core::WorkQueue;
+use redrive_core::shelves::WorkQueue;
 
 /// Why a run sends nothing until that changes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redrive_core::{EntryHandle, WorkQueue};
+use redrive_core::shelves::{EntryHandle, WorkQueue};
 use serde::{Deserialize, Serialize};
 
 use super::queue::Hold;

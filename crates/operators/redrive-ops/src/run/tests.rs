@@ -1,6 +1,7 @@
 use std::time::UNIX_EPOCH;
 
-use redrive_core::{Message, Shelf, Shelved, WorkQueue, header_names as names};
+use redrive_core::shelves::{Shelved, WorkQueue};
+use redrive_core::{Message, Shelf, header_names as names};
 
 use super::*;
 use crate::plan::PlanOptions;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use redrive_core::{EntryHandle, EntryOutcome, Selection, Shelf, ShelfReport, Shelves, TransportError};
+use redrive_core::shelves::{EntryHandle, EntryOutcome, Selection, ShelfReport};
+use redrive_core::{Shelf, Shelves, TransportError};
 
 use crate::plan::PlanAction;
 use crate::run::EntryState;

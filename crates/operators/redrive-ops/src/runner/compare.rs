@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use redrive_core::{EntryHandle, Holder, Shelved, TransportError, TransportErrorKind};
+use redrive_core::shelves::{EntryHandle, Holder, Shelved};
+use redrive_core::{TransportError, TransportErrorKind};
 use tokio::time::Instant;
 
 use super::turn::Waited;

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use async_trait::async_trait;
-use redrive_core::{EntryHandle, Shelf, Shelved, Shelves, TransportError};
+use redrive_core::shelves::{EntryHandle, Shelved};
+use redrive_core::{Shelf, Shelves, TransportError};
 
 use crate::group::{GroupId, Template};
 use crate::plan::{ContentDigest, Plan, PlannedEntry};
@@ -36,7 +37,7 @@ pub struct LookForFates<'a> {
     pub left_shelf: u64,
     /// How many of those went to the parking shelf.
     pub parked: u64,
-    /// How many entries of the shelf the run [holds](redrive_core::Lease::held): nobody sees or counts them.
+    /// How many entries of the shelf the run [holds](redrive_core::shelves::Lease::held): nobody sees or counts them.
     pub held: u64,
 }
 

@@ -22,9 +22,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{
-    EntryHandle, Leased, Reported, Shelves, TransportError, TransportErrorKind, WorkQueue, own_file,
-};
+use redrive_core::shelves::{EntryHandle, Leased, Reported, WorkQueue};
+use redrive_core::{Shelves, TransportError, TransportErrorKind, own_file};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
-use redrive_core::{Shelf, Shelved, plausible, redact};
+use redrive_core::shelves::Shelved;
+use redrive_core::{Shelf, plausible, redact};
 
 use super::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotOptions};
 use crate::group::{Template, cut, error_text};
@@ -20,7 +21,8 @@ const MAX_ID_BYTES: usize = 256;
 /// ```
 /// use std::time::SystemTime;
 ///
-/// use redrive_core::{EntryHandle, Message, Shelf, Shelved, header_names};
+/// use redrive_core::{Message, Shelf, header_names};
+/// use redrive_core::shelves::{EntryHandle, Shelved};
 /// use redrive_ops::{SnapshotFold, SnapshotOptions};
 ///
 /// let mut fold = SnapshotFold::new(Shelf::DeadLetter, &SnapshotOptions::new(), SystemTime::now());
@@ -135,7 +137,8 @@ fn sample(entry: &Shelved) -> Sample {
 mod tests {
     use std::time::Duration;
 
-    use redrive_core::{EntryHandle, Message, header_names as names};
+    use redrive_core::shelves::EntryHandle;
+    use redrive_core::{Message, header_names as names};
 
     use super::*;
 

@@ -17,7 +17,8 @@ pub use fold::SnapshotFold;
 pub(crate) use fold::time_of;
 pub use options::SnapshotOptions;
 pub use read::snapshot;
-use redrive_core::{EntryHandle, Holder, Shelf};
+use redrive_core::Shelf;
+use redrive_core::shelves::{EntryHandle, Holder};
 
 use crate::group::{GroupId, Template};
 
@@ -34,7 +35,7 @@ pub struct ShelfSnapshot {
     /// When the entry that has been on the shelf longest was shelved, or when it failed, if only that is known. `None`: no entry has
     /// a time.
     pub oldest: Option<SystemTime>,
-    /// Number of entries of each [reason](redrive_core::Shelved::reason), cut to 128 bytes. The empty reason counts entries without
+    /// Number of entries of each [reason](redrive_core::shelves::Shelved::reason), cut to 128 bytes. The empty reason counts entries without
     /// one.
     pub by_reason: BTreeMap<String, u64>,
     /// The groups, largest first.

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use redrive_core::{Shelf, Shelved, Shelves, TransportError};
+use redrive_core::shelves::Shelved;
+use redrive_core::{Shelf, Shelves, TransportError};
 
 use super::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
 

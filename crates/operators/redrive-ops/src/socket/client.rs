@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use redrive_core::{
-    EntryHandle, EntryOutcome, Holder, Lease, Leased, Message, Reported, Reports, Selection, Shelf,
-    ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind, WorkQueue,
+use redrive_core::shelves::{
+    EntryHandle, EntryOutcome, Holder, Lease, Leased, Reported, Reports, Selection, ShelfCursor, ShelfPage,
+    ShelfReport, WorkQueue,
 };
+use redrive_core::{Message, Shelf, Shelves, TransportError, TransportErrorKind};
 use tokio::sync::Mutex;
 
 use super::connection::{self, Answered, Connection, Failed};

@@ -5,9 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
-use redrive_core::{
-    ParseCursorError, ShelfCursor, ShelfPage, ShelfReport, TransportError, TransportErrorKind,
-};
+use redrive_core::shelves::{ParseCursorError, ShelfCursor, ShelfPage, ShelfReport};
+use redrive_core::{TransportError, TransportErrorKind};
 use serde::de::DeserializeOwned;
 use tokio::io::BufStream;
 use tokio::net::UnixStream;

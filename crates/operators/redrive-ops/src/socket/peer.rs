@@ -5,10 +5,8 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{
-    Lease, Message, Reports, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves,
-    TransportError, TransportErrorKind,
-};
+use redrive_core::shelves::{Lease, Reports, Selection, ShelfCursor, ShelfPage, ShelfReport, Shelved};
+use redrive_core::{Message, Shelf, Shelves, TransportError, TransportErrorKind};
 use tokio::io::BufStream;
 use tokio::net::UnixStream;
 use tokio::sync::watch;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Shelves, TransportError, TransportErrorKind, plural};
+use redrive_core::text::plural;
+use redrive_core::{Shelves, TransportError, TransportErrorKind};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};

@@ -2,10 +2,8 @@
 
 use std::error::Error as _;
 
-use redrive_core::{
-    EntryHandle, EntryOutcome, EntryResult, Holder, Selection, Shelf, Shelved, TransportError,
-    TransportErrorKind,
-};
+use redrive_core::shelves::{EntryHandle, EntryOutcome, EntryResult, Holder, Selection, Shelved};
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use redrive_core::{Owner, Selection};
+use redrive_core::shelves::{Owner, Selection};
 
 use super::{ShelfView, Trend, TrendOptions, ViewEntry};
 use crate::filter::{Filter, Verdict};

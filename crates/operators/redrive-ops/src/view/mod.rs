@@ -14,7 +14,8 @@ mod trend;
 
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Holder, Shelf, Shelved};
+use redrive_core::Shelf;
+use redrive_core::shelves::{Holder, Shelved};
 
 pub use self::entries::{Entries, EntriesPage};
 pub use self::options::ViewOptions;

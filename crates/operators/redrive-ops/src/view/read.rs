@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use redrive_core::{Headers, Shelf, Shelved, Shelves, TransportError, Value};
+use redrive_core::shelves::Shelved;
+use redrive_core::{Headers, Shelf, Shelves, TransportError, Value};
 
 use super::{ShelfView, ViewOptions};
 
@@ -105,7 +106,8 @@ fn size_of_value(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{EntryHandle, Message};
+    use redrive_core::Message;
+    use redrive_core::shelves::EntryHandle;
 
     use super::*;
 

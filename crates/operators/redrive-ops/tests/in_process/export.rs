@@ -3,9 +3,8 @@
 use std::time::SystemTime;
 
 use redrive_consumer::Consumer;
-use redrive_core::{
-    BoxError, Delivery, Disposition, Failure, FailureHistory, Message, Selection, Shelf, Shelves,
-};
+use redrive_core::shelves::Selection;
+use redrive_core::{BoxError, Delivery, Disposition, Failure, FailureHistory, Message, Shelf, Shelves};
 use redrive_memory::MemoryBroker;
 use redrive_ops::{ExportError, ExportLines, export};
 

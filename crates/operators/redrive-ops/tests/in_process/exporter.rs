@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive_consumer::Consumer;
-use redrive_core::{
-    BoxError, EntryHandle, Holder, Message, NoRetry, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport,
-    Shelves, TransportError, TransportErrorKind, secs,
-};
+use redrive_core::shelves::{EntryHandle, Holder, Selection, ShelfCursor, ShelfPage, ShelfReport};
+use redrive_core::{BoxError, Message, NoRetry, Shelf, Shelves, TransportError, TransportErrorKind, secs};
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{ShelfExporter, ShelfMetrics, SnapshotOptions};
 

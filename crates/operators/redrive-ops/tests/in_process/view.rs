@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{BoxError, EntryHandle, Message, Shelf, Shelved, Shelves, header_names as names};
+use redrive_core::shelves::{EntryHandle, Shelved};
+use redrive_core::{BoxError, Message, Shelf, Shelves, header_names as names};
 use redrive_memory::MemoryBroker;
 use redrive_ops::{Filter, ShelfView, SnapshotOptions, TrendOptions, ViewOptions, snapshot};
 

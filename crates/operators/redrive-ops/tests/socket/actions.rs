@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use redrive_core::{
-    EntryHandle, EntryOutcome, Holder, Message, ReportRequest, Reported, Selection, Shelf, ShelfCursor,
-    ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind,
+use redrive_core::shelves::{
+    EntryHandle, EntryOutcome, Holder, ReportRequest, Reported, Selection, ShelfCursor, ShelfPage,
+    ShelfReport,
 };
+use redrive_core::{Message, Shelf, Shelves, TransportError, TransportErrorKind};
 use redrive_memory::MemoryBroker;
 use redrive_ops::{OperatorSocket, SocketShelves};
 use serde_json::json;

@@ -4,9 +4,11 @@ use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use redrive_core::shelves::{
+    EntryHandle, EntryOutcome, Holder, Selection, ShelfCursor, ShelfPage, ShelfReport, Shelved, WorkQueue,
+};
 use redrive_core::{
-    Bytes, EntryHandle, EntryOutcome, Headers, Holder, Message, Selection, Shelf, ShelfCursor, ShelfPage,
-    ShelfReport, Shelved, Shelves, Timestamp, TransportError, TransportErrorKind, Value, WorkQueue,
+    Bytes, Headers, Message, Shelf, Shelves, Timestamp, TransportError, TransportErrorKind, Value,
 };
 use redrive_ops::{OperatorSocket, SocketShelves};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use redrive_core::{Message, Settlement, Shelf};
+use redrive_core::transport::Settlement;
+use redrive_core::{Message, Shelf};
 use tokio::time::Instant;
 
 use super::{NextDelivery, Owner, Queue, Tag};

@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use redrive_contract::Started;
+use redrive_core::shelves::{EntryOutcome, Selection};
+use redrive_core::transport::{Needs, Planning, Settlement};
 use redrive_core::{
-    Disposition, EntryOutcome, Failure, Message, Needs, Planning, Reason, Selection, Settlement, Shelf,
-    Shelves, Transport, TransportErrorKind, secs,
+    Disposition, Failure, Message, Reason, Shelf, Shelves, Transport, TransportErrorKind, secs,
 };
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
 

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use redrive_consumer::{Consumer, Event, Runner};
+use redrive_core::plan::Case;
 use redrive_core::{
-    BoxError, Case, DeadLetterBackoff, Exponential, Fixed, Jitter, MarkError as _, Message, RetryPlan, Shelf,
+    BoxError, DeadLetterBackoff, Exponential, Fixed, Jitter, MarkError as _, Message, RetryPlan, Shelf,
     Shelves as _, secs,
 };
 use redrive_memory::{Memory, MemoryOptions};
@@ -36,7 +37,7 @@ async fn runs(runner: Runner<Memory>, memory: Memory) -> Attempts {
     Arc::try_unwrap(seen).map_or_else(|seen| seen.lock().unwrap().clone(), |seen| seen.into_inner().unwrap())
 }
 
-fn foreseen(plan: &RetryPlan, case: Case) -> Vec<redrive_core::Step> {
+fn foreseen(plan: &RetryPlan, case: Case) -> Vec<redrive_core::plan::Step> {
     let courses = plan.routes[0].courses.iter();
     courses.clone().find(|course| course.cases.contains(&case)).expect("the case").steps.clone()
 }
@@ -75,7 +76,8 @@ async fn the_consumer_does_what_its_plan_says() {
         assert_eq!(attempts.len(), steps.len(), "{case:?}: {attempts:?}");
         for ((began, decision, wait), step) in attempts.iter().zip(&steps) {
             assert_eq!(*decision, step.decision);
-            let within = |time: Duration, span: redrive_core::Span| span.least <= time && time <= span.most;
+            let within =
+                |time: Duration, span: redrive_core::plan::Span| span.least <= time && time <= span.most;
             assert!(within(*began, step.begins_after), "{case:?}: {began:?} is not in {step:?}");
             assert_eq!(wait.is_some(), step.wait.is_some(), "{step:?}");
             assert!(wait.is_none_or(|wait| within(wait, step.wait.unwrap())), "{wait:?} is not in {step:?}");

@@ -2,9 +2,10 @@
 
 use std::time::SystemTime;
 
+use redrive_core::shelves::{EntryHandle, Shelved};
 use redrive_core::{
-    Delivery, EntryHandle, FromDelivery, Headers, Message, Reason, Rejected, Shelved, Value, header_names,
-    parse_rfc3339, plausible, rfc3339,
+    Delivery, FromDelivery, Headers, Message, Reason, Rejected, Value, header_names, parse_rfc3339,
+    plausible, rfc3339,
 };
 
 /// The `x-death` header and its companions (<https://www.rabbitmq.com/docs/dlx#effects>): an argument of a handler, or

@@ -3,9 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{
-    FailureHistory, Message, Origin, Planning, Settlement, TransportError, TransportErrorKind, rfc3339,
-};
+use redrive_core::transport::{Origin, Planning, Settlement};
+use redrive_core::{FailureHistory, Message, TransportError, TransportErrorKind, rfc3339};
 use tracing::{Level, event_enabled, info, warn};
 
 use super::CopyStore;

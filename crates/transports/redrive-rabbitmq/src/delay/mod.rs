@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::types::AMQPValue;
-use redrive_core::{Facts, Message, Needs, Origin, Value, header_names};
+use redrive_core::transport::{Facts, Needs, Origin};
+use redrive_core::{Message, Value, header_names};
 
 use crate::broker::{QueueType, Version};
 use crate::topology::{Part, Plan, Route, Topology};
@@ -182,7 +183,7 @@ impl Delay {
 
 /// How messages wait: the queues, and the route of each copy.
 pub(crate) trait DelayStrategy: fmt::Debug + Send + Sync {
-    /// Returns the waits that take one hop, shortest first; see [`Delays::hop_durations`](redrive_core::Delays::hop_durations).
+    /// Returns the waits that take one hop, shortest first; see [`Delays::hop_durations`](redrive_core::transport::Delays::hop_durations).
     fn hops(&self) -> Vec<Duration>;
 
     /// Returns where a copy goes to wait at least this long (never zero); `None` if no queue holds it that long. Writes the

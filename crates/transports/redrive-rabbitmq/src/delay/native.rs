@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::types::AMQPValue;
-use redrive_core::{Facts, InPlace, Message, Needs};
+use redrive_core::Message;
+use redrive_core::transport::{Facts, InPlace, Needs};
 
 use super::DelayStrategy;
 use super::ladder::{self, Ladder, LadderStrategy};

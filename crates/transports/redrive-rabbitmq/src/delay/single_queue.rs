@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use redrive_core::{Count, Exponential, Facts, FailureHistory, Message, header_names};
+use redrive_core::transport::Facts;
+use redrive_core::{Count, Exponential, FailureHistory, Message, header_names};
 
 use super::{DelayStrategy, ladder};
 use crate::broker::QueueType;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use redrive_core::{Facts, Message, Origin};
+use redrive_core::Message;
+use redrive_core::transport::{Facts, Origin};
 
 use super::{DelayStrategy, ladder};
 use crate::broker::QueueType;

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use lapin::types::AMQPValue;
 use proptest::prelude::*;
-use redrive_core::{
-    Delivery, Disposition, Failure, FailureHistory, InPlace, Planning, Reason, Settlement, Value,
-};
+use redrive_core::transport::{InPlace, Planning, Settlement};
+use redrive_core::{Delivery, Disposition, Failure, FailureHistory, Reason, Value};
 
 use super::*;
 use crate::topology::GivenNames;

@@ -59,7 +59,7 @@ fn what_redrive_declares_is_as_it_should_be() {
 fn a_policy_that_fills_in_another_way_back_is_wrong() {
     let staged = crate::Staged::back_to("shop").stage("wait", Duration::from_secs(30)).declared(true);
     let delay = crate::Delay::from(staged);
-    let parts = delay.strategy(&plan(), &redrive_core::Needs::none(), &[]).parts();
+    let parts = delay.strategy(&plan(), &redrive_core::transport::Needs::none(), &[]).parts();
     let queue = |part| if let crate::topology::Part::Queue(queue) = part { Some(queue) } else { None };
     let stage = parts.into_iter().find_map(queue).expect("a stage");
     let audited = |policy| audit(&stage, Role::Delay, Said::default(), &found(&stage, &policy, &[]));

@@ -124,11 +124,11 @@ mod tests {
     #[cfg(feature = "config")]
     #[test]
     fn a_configuration_names_the_shelves_that_it_names() {
-        let mut queues = redrive_core::ShelfQueues::default();
+        let mut queues = redrive_core::options::ShelfQueues::default();
         queues.dead_letter_queue = Some("failed".to_owned());
         let names = Options::new("orders").shelves(queues).plan().unwrap().names;
         assert_eq!((&*names.dead_letters, &*names.parking), ("failed", "orders--parking-lot"));
-        let mut queues = redrive_core::ShelfQueues::default();
+        let mut queues = redrive_core::options::ShelfQueues::default();
         queues.parking_queue = Some("parked".to_owned());
         let names = Options::new("orders").dead_letter_queue("kept").shelves(queues).plan().unwrap().names;
         assert_eq!((&*names.dead_letters, &*names.parking), ("kept", "parked"));

@@ -10,7 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Needs, TransportError, Value};
+use redrive_core::transport::Needs;
+use redrive_core::{TransportError, Value};
 
 use crate::broker::QueueType;
 use crate::connection::ConnectionOptions;

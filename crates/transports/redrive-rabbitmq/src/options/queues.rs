@@ -122,7 +122,7 @@ impl Options {
     /// Sets the names of both shelf queues from a configuration: [`dead_letter_queue`](Self::dead_letter_queue) and
     /// [`parking_queue`](Self::parking_queue).
     #[cfg(feature = "config")]
-    pub fn shelves(mut self, queues: redrive_core::ShelfQueues) -> Self {
+    pub fn shelves(mut self, queues: redrive_core::options::ShelfQueues) -> Self {
         if let Some(name) = queues.dead_letter_queue {
             self = self.dead_letter_queue(name);
         }
@@ -153,7 +153,7 @@ impl Options {
 
     /// Names other work queues whose dead letters are on the same shelves. A redrive sends a message back to the one that it failed in, as
     /// `x-death` or `redrive-source-queue` tells. Default: none. What failed in a queue that is not named is shown, and
-    /// [no action takes it](redrive_core::Owner::Other): anybody can write these headers.
+    /// [no action takes it](redrive_core::shelves::Owner::Other): anybody can write these headers.
     pub fn shelves_shared_with(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.shelves_shared_with.extend(queues.into_iter().map(Into::into));
         self

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use redrive_core::{Delivery, Message, Origin};
+use redrive_core::transport::Origin;
+use redrive_core::{Delivery, Message};
 use redrive_transport::Arrival;
 
 use crate::broker::{deaths, delivery_count};

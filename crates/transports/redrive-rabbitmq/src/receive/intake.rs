@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redrive_core::{Delivery, TransportError, TransportErrorKind, plural};
+use redrive_core::text::plural;
+use redrive_core::{Delivery, TransportError, TransportErrorKind};
 use redrive_transport::{ReconnectBackoff, Source, Wishes};
 use tokio::time::timeout;
 use tracing::{error, warn};

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use redrive_core::{Delivery, Received, Receiver, SettleError, Settlement, TransportError};
+use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
+use redrive_core::{Delivery, TransportError};
 use redrive_transport::Inbox;
 use tracing::warn;
 

@@ -3,7 +3,8 @@
 
 use std::collections::HashSet;
 
-use redrive_core::{Shelf, ShelfCursor, TransportError};
+use redrive_core::shelves::ShelfCursor;
+use redrive_core::{Shelf, TransportError};
 
 use super::numbers::Name;
 

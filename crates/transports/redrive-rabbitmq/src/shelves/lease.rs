@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redrive_core::{EntryHandle, Lease, Shelf, TransportError, TransportErrorKind};
+use redrive_core::shelves::{EntryHandle, Lease};
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::warn;

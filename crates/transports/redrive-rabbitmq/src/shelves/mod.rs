@@ -37,10 +37,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use redrive_core::{
-    EntryHandle, Holder, Leased, Message, Reported, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport,
-    Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue,
+use redrive_core::shelves::{
+    EntryHandle, Holder, Leased, Reported, Selection, ShelfCursor, ShelfPage, ShelfReport, Shelved, WorkQueue,
 };
+use redrive_core::{Message, Shelf, Shelves, TransportError, TransportErrorKind};
 use tokio::sync::Mutex;
 
 use crate::connection::{Connection, uninterrupted};

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 
 use parking_lot::Mutex;
-use redrive_core::{EntryHandle, Shelf};
+use redrive_core::Shelf;
+use redrive_core::shelves::EntryHandle;
 
 use super::fingerprint::Fingerprint;
 

@@ -1,6 +1,6 @@
 //! Whose the entries of a shelf are, and where they failed. Pure.
 
-use redrive_core::{Owner, Shelved};
+use redrive_core::shelves::{Owner, Shelved};
 
 use crate::broker::deaths::{Death, DeathHistory};
 use crate::topology::Names;
@@ -53,7 +53,8 @@ impl Owners {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{EntryHandle, Headers, Message, Shelf, Value, header_names};
+    use redrive_core::shelves::EntryHandle;
+    use redrive_core::{Headers, Message, Shelf, Value, header_names};
 
     use super::*;
     use crate::topology::GivenNames;

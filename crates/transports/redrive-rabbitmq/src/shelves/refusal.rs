@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Shelf, TransportError, TransportErrorKind, plural};
+use redrive_core::text::plural;
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
 /// Error for a shelf on which another client works.
 pub(super) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
-use redrive_core::{EntryHandle, REPORT_QUEUE_PREFIX, ReportRequest, Reports, TransportError};
+use redrive_core::TransportError;
+use redrive_core::shelves::{EntryHandle, REPORT_QUEUE_PREFIX, ReportRequest, Reports};
 
 use crate::connection::{Channel, Connection, with_timeout};
 use crate::convert::short;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::options::BasicQosOptions;
-use redrive_core::{EntryHandle, Holder, Message, Shelf, Shelved, TransportError};
+use redrive_core::shelves::{EntryHandle, Holder, Shelved};
+use redrive_core::{Message, Shelf, TransportError};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;

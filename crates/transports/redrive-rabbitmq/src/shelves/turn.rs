@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Holder, Shelf, TransportError, TransportErrorKind};
+use redrive_core::shelves::Holder;
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
 use tokio::time::Instant;
 use tracing::warn;
 

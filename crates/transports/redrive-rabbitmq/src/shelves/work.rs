@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use redrive_core::fail_point::{FailPoint, fail_point};
-use redrive_core::{
-    EntryHandle, EntryOutcome, EntryResult, Message, Owner, ReportRequest, Selection, Shelf, ShelfReport,
-    Shelved, TransportError, TransportErrorKind, edited, header_names, redriven,
+use redrive_core::shelves::{
+    EntryHandle, EntryOutcome, EntryResult, Owner, ReportRequest, Selection, ShelfReport, Shelved, edited,
 };
+use redrive_core::transport::redriven;
+use redrive_core::{Message, Shelf, TransportError, TransportErrorKind, header_names};
 use tracing::info;
 
 use super::RabbitMqShelves;

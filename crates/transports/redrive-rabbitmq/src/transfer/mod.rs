@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use redrive_core::fail_point::{FailPoint, fail_point};
-use redrive_core::{Message, Needs, TransportError, TransportErrorKind};
+use redrive_core::transport::Needs;
+use redrive_core::{Message, TransportError, TransportErrorKind};
 use tracing::info;
 
 use crate::convert::{self, Form};

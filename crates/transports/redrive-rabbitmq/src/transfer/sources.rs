@@ -45,7 +45,7 @@ pub(super) fn delay_queues(strategy: &dyn DelayStrategy) -> Vec<Source> {
 mod tests {
     use std::sync::Arc;
 
-    use redrive_core::Needs;
+    use redrive_core::transport::Needs;
 
     use super::*;
     use crate::{Options, SingleQueue};

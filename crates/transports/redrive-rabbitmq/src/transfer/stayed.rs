@@ -1,6 +1,7 @@
 //! Messages that cannot be copied during a transfer: they stay, and do not stop the others. Pure.
 
-use redrive_core::{Message, TransportError, plural};
+use redrive_core::text::plural;
+use redrive_core::{Message, TransportError};
 
 /// The messages that were not moved.
 #[derive(Debug, Default)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::common::{self, Scene, message, needs, next, publish_at_least_once, settles};
 use redrive_brokers::{Node, Proxy, Turn, Version, node_in_turn};
 use redrive_contract::{Started, eventually};
-use redrive_core::{BoxError, Settlement, Transport, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{BoxError, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Credentials, Options, QueueType, RabbitMq};
 use tokio::sync::Mutex;
 

@@ -12,10 +12,9 @@ use lapin::{BasicProperties, Channel, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
 use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually, found};
-use redrive_core::{
-    Count, Message, Owner, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
-    header_names,
-};
+use redrive_core::shelves::{Owner, Selection};
+use redrive_core::transport::{Settlement, Signals};
+use redrive_core::{Count, Message, Shelf, Shelves, Transport, TransportErrorKind, header_names};
 use redrive_rabbitmq::{DeadLetterExchange, DeadLetters, DeathHistory, QueueType, RabbitMq, Topology};
 
 crate::tests!(

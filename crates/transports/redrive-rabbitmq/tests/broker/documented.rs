@@ -11,7 +11,9 @@ use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
 use redrive_contract::{Started, eventually, found};
-use redrive_core::{Disposition, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::Settlement;
+use redrive_core::{Disposition, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{
     DeadLetterExchange, DeadLetters, Delay, Entity, Options, QueueType, RabbitMq, SingleQueue, Staged,
     Topology,

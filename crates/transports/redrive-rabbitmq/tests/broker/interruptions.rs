@@ -12,9 +12,9 @@ use futures::FutureExt as _;
 use redrive_brokers::Proxy;
 use redrive_consumer::{Consumer, Event, Suspects};
 use redrive_contract::{Started, eventually, found};
-use redrive_core::{
-    Delivery, Selection, Settlement, Shelf, Shelves as _, Signals, Transport, TransportErrorKind,
-};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::{Settlement, Signals};
+use redrive_core::{Delivery, Shelf, Shelves as _, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
 crate::tests!(

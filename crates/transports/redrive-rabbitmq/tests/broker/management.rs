@@ -4,7 +4,8 @@ use crate::common::{self, Scene, needs};
 use base64::Engine as _;
 use redrive_brokers::{Node, Proxy, Version, own_node_with_plugins};
 use redrive_contract::Started;
-use redrive_core::{Needs, OpenError, Outline, Severity, Signals, Transport, TransportErrorKind};
+use redrive_core::transport::{Needs, OpenError, Outline, Severity, Signals};
+use redrive_core::{Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
 mod v3_10 {

@@ -12,9 +12,8 @@ use lapin::BasicProperties;
 use redrive_brokers::{Node, Version, node_in_turn};
 use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually};
-use redrive_core::{
-    Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
-};
+use redrive_core::transport::{Settlement, Signals};
+use redrive_core::{Count, Delivery, Disposition, Linear, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Delay, Native, Options, QueueType, SingleQueue};
 
 fn native(scene: &Scene) -> Options {

@@ -11,7 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{KeyPair, SigningKey as _};
 use redrive_brokers::{Node, Version, own_node_with_files};
 use redrive_contract::{Started, eventually};
-use redrive_core::{Settlement, Transport, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, Credentials, QueueType, RabbitMq};
 use tokio::sync::watch;
 

@@ -9,7 +9,8 @@ use crate::common::{
 use futures::future::join_all;
 use redrive_brokers::{Node, Version, node_in_turn};
 use redrive_contract::{Started, eventually};
-use redrive_core::{Message, Settlement, Transport, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{Message, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq};
 
 /// On 3.10 a channel that was refused once is refused for ever, where the limit was a policy's that is gone.

@@ -14,7 +14,8 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::Proxy;
 use redrive_contract::{Started, eventually};
-use redrive_core::{Received, Shelf, Shelves as _, Transport, TransportError, TransportErrorKind};
+use redrive_core::transport::Received;
+use redrive_core::{Shelf, Shelves as _, Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
 
 crate::tests!(

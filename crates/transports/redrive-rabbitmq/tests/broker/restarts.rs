@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redrive_brokers::node_in_turn;
 use redrive_contract::{Started, eventually};
-use redrive_core::{Settlement, Transport, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq};
 
 use crate::common::{self, message, needs, next, publish, retry, settle, settles};

@@ -10,7 +10,8 @@ use lapin::ExchangeKind;
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
 use redrive_contract::{Started, eventually, found};
-use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{Disposition, Message, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, Topology};
 
 crate::tests!(

@@ -7,7 +7,8 @@ use crate::common;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use redrive_brokers::{Node, Version};
 use redrive_contract::Started;
-use redrive_core::{Message, Needs, Settlement, Signals, Transport, TransportErrorKind};
+use redrive_core::transport::{Needs, Settlement, Signals};
+use redrive_core::{Message, Transport, TransportErrorKind};
 use redrive_rabbitmq::RabbitMq;
 use tokio::time::timeout;
 

@@ -10,7 +10,8 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_contract::{Started, eventually, found};
-use redrive_core::{Needs, Planning, Received, Settlement, Transport, TransportErrorKind};
+use redrive_core::transport::{Needs, Planning, Received, Settlement};
+use redrive_core::{Transport, TransportErrorKind};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, SingleQueue, Topology};
 
 crate::tests!(

@@ -12,9 +12,11 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKin
 pub use redrive_brokers::emulator;
 use redrive_brokers::{Emulated, Refusals, Version};
 use redrive_contract::{Started, eventually, found};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::{Needs, Planning, Received, Settlement};
 use redrive_core::{
-    Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Selection,
-    Settlement, Shelf, Shelves, Transport, TransportError, TransportErrorKind,
+    Delivery, Disposition, Failure, Message, Publisher, Reason, Shelf, Shelves, Transport, TransportError,
+    TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
 use tokio::sync::Mutex;

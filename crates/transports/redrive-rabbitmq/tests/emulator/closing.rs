@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually};
-use redrive_core::{Disposition, Failure, Message, Needs, Settlement, Transport as _, millis, mins, secs};
+use redrive_core::transport::{Needs, Settlement};
+use redrive_core::{Disposition, Failure, Message, Transport as _, millis, mins, secs};
 use redrive_rabbitmq::{Connections, RabbitMq};
 use redrive_rabbitmq_emulator::Emulator;
 use tokio::sync::Semaphore;

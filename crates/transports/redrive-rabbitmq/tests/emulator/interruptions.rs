@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::{Started, eventually};
-use redrive_core::{Message, Needs, Received, Settlement, Transport as _};
+use redrive_core::transport::{Needs, Received, Settlement};
+use redrive_core::{Message, Transport as _};
 use redrive_rabbitmq::{RabbitMq, Receipt};
 use redrive_rabbitmq_emulator::Emulator;
 

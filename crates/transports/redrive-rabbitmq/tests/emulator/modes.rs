@@ -11,7 +11,8 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::Proxy;
 use redrive_contract::{Started, eventually};
-use redrive_core::{Count, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind, header_names};
+use redrive_core::transport::{Settlement, Signals};
+use redrive_core::{Count, Shelf, Shelves, Transport, TransportErrorKind, header_names};
 use redrive_rabbitmq::{QueueType, SingleQueue, Staged, Topology};
 
 crate::tests!(

@@ -3,7 +3,8 @@
 
 use crate::common::{self, ARRIVAL, Scene, text};
 use redrive_consumer::{Consumer, Event, Runner};
-use redrive_core::{DeadLetterBackoff, Needs, RetryPlan, Severity, Transport, TransportErrorKind, secs};
+use redrive_core::transport::{Needs, Severity};
+use redrive_core::{DeadLetterBackoff, RetryPlan, Transport, TransportErrorKind, secs};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
 crate::tests!(

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use redrive_core::{Selection, Settlement, Shelf, Shelves as _, Transport as _, TransportErrorKind};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::Settlement;
+use redrive_core::{Shelf, Shelves as _, Transport as _, TransportErrorKind};
 
 use crate::common::{
     Scene, complete, dead_letter, message, needs, next, publish, retry, settle, started, tidy_up,

@@ -15,10 +15,9 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::Proxy;
 use redrive_contract::{Started, eventually};
-use redrive_core::{
-    EntryOutcome, Holder, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
-    TransportErrorKind, header_names,
-};
+use redrive_core::shelves::{EntryOutcome, Holder, Selection, ShelfReport};
+use redrive_core::transport::Settlement;
+use redrive_core::{Shelf, Shelves, Transport, TransportError, TransportErrorKind, header_names};
 use redrive_rabbitmq::{DeathHistory, QueueType, RabbitMq, Topology};
 use tokio::sync::Notify;
 
@@ -401,7 +400,7 @@ async fn what_another_client_held_is_found_by_a_later_step(scene: Scene) {
     let leased = shelves.lease(Shelf::DeadLetter).await.expect("leased").expect("RabbitMQ has leases");
     let held = scene.raw.basic_get(scene.dead_letters().into(), BasicGetOptions::default()).await;
     let held = held.expect("an answer").expect("the first one");
-    let discard = async |handle: &redrive_core::EntryHandle| {
+    let discard = async |handle: &redrive_core::shelves::EntryHandle| {
         let report =
             leased.shelves.discard(Shelf::DeadLetter, &handle.clone().into()).await.expect("it begins");
         report.done()

@@ -9,7 +9,8 @@ use crate::common::{
 use lapin::types::AMQPValue;
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_contract::Started;
-use redrive_core::{Settlement, Signals, Transport, TransportError, TransportErrorKind};
+use redrive_core::transport::{Settlement, Signals};
+use redrive_core::{Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
 
 crate::tests!(

@@ -8,7 +8,8 @@ use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use redrive_contract::{Started, found};
-use redrive_core::{Settlement, Timestamp, Transport, header_names};
+use redrive_core::transport::Settlement;
+use redrive_core::{Timestamp, Transport, header_names};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
 
 crate::tests!(

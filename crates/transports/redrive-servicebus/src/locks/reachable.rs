@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redrive_core::{Signal, TransportError};
+use redrive_core::TransportError;
+use redrive_core::transport::Signal;
 
 /// Which entities can be received from.
 #[derive(Debug, Default)]

@@ -139,7 +139,7 @@ impl Options {
     /// Sets the queues of the shelves from a configuration. With AMQP only the parking shelf has a queue: dead letters are in the
     /// entity's own dead-letter queue, and a transport that sets another one does not connect.
     #[cfg(feature = "config")]
-    pub fn shelves(mut self, queues: redrive_core::ShelfQueues) -> Self {
+    pub fn shelves(mut self, queues: redrive_core::options::ShelfQueues) -> Self {
         self.parking_queue = queues.parking_queue.or(self.parking_queue);
         self.dead_letter_queue = queues.dead_letter_queue.or(self.dead_letter_queue);
         self
@@ -174,7 +174,7 @@ impl Options {
     }
 
     /// Keeps the lock for retries with waits up to this one, instead of sending a copy. The broker then counts the attempts
-    /// ([`InPlace`](redrive_core::InPlace)), and `MaxDeliveryCount` bounds them. Default: off.
+    /// ([`InPlace`](redrive_core::transport::InPlace)), and `MaxDeliveryCount` bounds them. Default: off.
     pub fn hold_lock_up_to(mut self, longest: Duration) -> Self {
         self.hold_lock_up_to = Some(longest);
         self

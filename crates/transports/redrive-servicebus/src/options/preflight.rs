@@ -1,8 +1,7 @@
 //! The facts of a transport, and the checks of its options before it receives the first message.
 
-use redrive_core::{
-    Facts, HeaderLimit, InPlace, NativeDeadLetter, Needs, OpenError, TransportError, TransportErrorKind,
-};
+use redrive_core::transport::{Facts, HeaderLimit, InPlace, NativeDeadLetter, Needs, OpenError};
+use redrive_core::{TransportError, TransportErrorKind};
 use redrive_transport::header_size;
 
 use super::{Backend, Options, ReceiveMode};
@@ -217,7 +216,8 @@ pub(super) fn refused(message: String) -> TransportError {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use redrive_core::{Delivery, Disposition, Message, Planning, Settlement};
+    use redrive_core::transport::{Planning, Settlement};
+    use redrive_core::{Delivery, Disposition, Message};
 
     use super::*;
     use crate::options::Sessions;
@@ -275,7 +275,7 @@ mod tests {
     #[cfg(feature = "config")]
     #[test]
     fn a_configuration_names_the_shelves_that_have_queues() {
-        let mut queues = redrive_core::ShelfQueues::default();
+        let mut queues = redrive_core::options::ShelfQueues::default();
         queues.parking_queue = Some("parked".to_owned());
         let options = Options::new("orders").shelves(queues.clone());
         assert!(options.check(None).is_ok());

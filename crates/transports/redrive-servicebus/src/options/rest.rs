@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{Facts, HeaderLimit, NativeDeadLetter, TransportError};
+use redrive_core::TransportError;
+use redrive_core::transport::{Facts, HeaderLimit, NativeDeadLetter};
 use redrive_transport::header_size;
 
 use super::preflight::refused;
@@ -34,7 +35,7 @@ impl Options {
     }
 
     /// Sets how long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s. It is shorter if the
-    /// consumer needs less ([`Needs::max_wait_time`](redrive_core::Needs::max_wait_time)). Default: 10 s. An empty queue costs
+    /// consumer needs less ([`Needs::max_wait_time`](redrive_core::transport::Needs::max_wait_time)). Default: 10 s. An empty queue costs
     /// one request in this time. A pause and the close wait for a running request.
     pub fn poll_wait(mut self, wait: Duration) -> Self {
         self.rest.poll_wait = wait.clamp(Duration::from_secs(1), Duration::from_secs(60));
@@ -91,7 +92,7 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::Needs;
+    use redrive_core::transport::Needs;
 
     use super::*;
 

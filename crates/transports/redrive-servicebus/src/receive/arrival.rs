@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Delivery, Received};
+use redrive_core::Delivery;
+use redrive_core::transport::Received;
 use redrive_transport::LossSignal;
 use tracing::warn;
 use uuid::Uuid;

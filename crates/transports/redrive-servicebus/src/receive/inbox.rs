@@ -1,6 +1,6 @@
 //! Deliveries that arrived and that the consumer has not yet received.
 
-use redrive_core::Received;
+use redrive_core::transport::Received;
 use redrive_transport::Arrival;
 
 use crate::receipt::Receipt;

@@ -11,7 +11,8 @@ pub(crate) mod session_intake;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use redrive_core::{Received, Receiver, SettleError, Settlement, TransportError};
+use redrive_core::TransportError;
+use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
 
 use self::inbox::Inbox;
 use crate::receipt::Receipt;

@@ -7,9 +7,9 @@ pub(crate) mod dead_letter;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_core::transport::{SettleError, Settlement};
 use redrive_core::{
-    FailureHistory, Message, SettleError, Settlement, Shelf, TransportError, TransportErrorKind,
-    header_names as names,
+    FailureHistory, Message, Shelf, TransportError, TransportErrorKind, header_names as names,
 };
 use tracing::debug;
 

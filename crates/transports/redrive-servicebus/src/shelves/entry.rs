@@ -1,6 +1,6 @@
 //! The view of a message on a shelf.
 
-use redrive_core::Shelved;
+use redrive_core::shelves::Shelved;
 
 use super::place::{Marks, Place};
 use crate::convert::{Incoming, SetAside};
@@ -36,7 +36,8 @@ impl SeenEntry {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use redrive_core::{Message, Reason, Selection, Shelf, header_names as names};
+    use redrive_core::shelves::Selection;
+    use redrive_core::{Message, Reason, Shelf, header_names as names};
 
     use super::*;
 

@@ -13,10 +13,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use redrive_core::{
-    EntryHandle, Holder, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves,
-    TransportError, TransportErrorKind, plausible,
-};
+use redrive_core::shelves::{EntryHandle, Holder, Selection, ShelfCursor, ShelfPage, ShelfReport};
+use redrive_core::{Message, Shelf, Shelves, TransportError, TransportErrorKind, plausible};
 use tracing::debug;
 
 use crate::convert::{self, Incoming, marked};

@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use redrive_core::{EntryHandle, Shelf, ShelfCursor};
+use redrive_core::Shelf;
+use redrive_core::shelves::{EntryHandle, ShelfCursor};
 
 use crate::convert::copy_id::hex;
 use crate::convert::{Incoming, PARKED};

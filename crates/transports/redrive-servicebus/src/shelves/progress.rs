@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use redrive_core::{EntryHandle, EntryOutcome, ShelfReport, TransportError};
+use redrive_core::TransportError;
+use redrive_core::shelves::{EntryHandle, EntryOutcome, ShelfReport};
 
 use crate::convert::SetAside;
 use crate::error::{self, Refusal};

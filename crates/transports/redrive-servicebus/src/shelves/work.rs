@@ -4,10 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use redrive_core::fail_point::{FailPoint, fail_point};
-use redrive_core::{
-    EntryHandle, EntryOutcome, FailureHistory, Message, Selection, Shelf, ShelfReport, TransportError,
-    edited, redriven,
-};
+use redrive_core::shelves::{EntryHandle, EntryOutcome, Selection, ShelfReport, edited};
+use redrive_core::transport::redriven;
+use redrive_core::{FailureHistory, Message, Shelf, TransportError};
 use tracing::debug;
 
 use super::entry::SeenEntry;

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use redrive_brokers::report;
 use redrive_contract::Started;
-use redrive_core::{
-    BoxError, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport,
-};
+use redrive_core::transport::{Needs, Planning, Received, Settlement};
+use redrive_core::{BoxError, Disposition, Failure, Message, Transport};
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
 use tokio::time::timeout;
 

@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use redrive_consumer::{Consumer, Report};
 use redrive_contract::eventually;
+use redrive_core::transport::{Needs, OpenError, Signals};
 use redrive_core::{
-    BoxError, Delivery, Disposition, Failure, Message, Needs, OpenError, Signals, Transport, TransportError,
-    TransportErrorKind,
+    BoxError, Delivery, Disposition, Failure, Message, Transport, TransportError, TransportErrorKind,
 };
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;

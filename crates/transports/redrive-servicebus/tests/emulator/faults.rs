@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually};
+use redrive_core::transport::{Needs, Planning, Received, Receiver, Settlement, Signal, Signals};
 use redrive_core::{
-    BoxError, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Receiver, Settlement,
-    Shelf, Shelves, Signal, Signals, Transport, TransportErrorKind,
+    BoxError, Delivery, Disposition, Failure, Message, Shelf, Shelves, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};
@@ -284,7 +284,7 @@ async fn duplicate_detection_swallows_no_retry_and_no_redrive() -> Result<(), Bo
     let settlement =
         plan(&transport, &received.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text")));
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
-    let all = redrive_core::Selection::All;
+    let all = redrive_core::shelves::Selection::All;
     assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &all).await?.into_result()?, 1);
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1));
@@ -375,7 +375,7 @@ async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() 
     let shelves = transport.shelves();
     let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries;
     assert_eq!(shelved[0].broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
-    let which = redrive_core::Selection::Reason("MaxDeliveryCountExceeded".to_owned());
+    let which = redrive_core::shelves::Selection::Reason("MaxDeliveryCountExceeded".to_owned());
     assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?.into_result()?, 1);
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 1));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use redrive_consumer::{Consumer, ConsumerError, ConsumerHandle, Report};
 use redrive_contract::{Started, eventually};
-use redrive_core::{
-    BoxError, Delivery, Disposition, Failure, Message, Needs, Permanent, Selection, Shelf, Shelves,
-};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::Needs;
+use redrive_core::{BoxError, Delivery, Disposition, Failure, Message, Permanent, Shelf, Shelves};
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Counts, Delivered, Emulator, Settings};

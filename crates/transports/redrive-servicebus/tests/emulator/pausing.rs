@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::{Started, eventually};
-use redrive_core::{BoxError, Message, Needs, Settlement, Shelf, Shelves};
+use redrive_core::transport::{Needs, Settlement};
+use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::time::timeout;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redrive_consumer::{Consumer, Event, Runner};
-use redrive_core::{BoxError, DeadLetterBackoff, Message, RetryPlan, Severity, secs};
+use redrive_core::transport::Severity;
+use redrive_core::{BoxError, DeadLetterBackoff, Message, RetryPlan, secs};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::time::timeout;

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redrive_contract::{Started, eventually};
-use redrive_core::{
-    BoxError, Disposition, Failure, Message, Needs, Planning, Received, Selection, Settlement, Shelf,
-    Shelves, Signals, Transport, TransportErrorKind,
-};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::{Needs, Planning, Received, Settlement, Signals};
+use redrive_core::{BoxError, Disposition, Failure, Message, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::time::timeout;

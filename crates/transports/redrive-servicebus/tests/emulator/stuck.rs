@@ -11,10 +11,8 @@ use fe2o3_amqp::sasl_profile::SaslProfile;
 use fe2o3_amqp::{Connection, Sendable, Sender, Session};
 use fe2o3_amqp_types::messaging::{Body, Data, Message as Wire};
 use fe2o3_amqp_types::primitives::Value;
-use redrive_core::{
-    BoxError, Message, Needs, Received, Receiver, Settlement, Shelf, Shelves, Signal, Signals, Transport,
-    TransportErrorKind,
-};
+use redrive_core::transport::{Needs, Received, Receiver, Settlement, Signal, Signals};
+use redrive_core::{BoxError, Message, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};

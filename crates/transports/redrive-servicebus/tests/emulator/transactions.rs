@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::Started;
-use redrive_core::{
-    BoxError, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport as _,
-    TransportErrorKind,
-};
+use redrive_core::transport::{Needs, Planning, Received, Settlement};
+use redrive_core::{BoxError, Disposition, Failure, Message, Transport as _, TransportErrorKind};
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::time::timeout;

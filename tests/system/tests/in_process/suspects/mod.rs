@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use redrive::memory::{Memory, MemoryBroker};
 use redrive::prelude::*;
-use redrive::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Signals};
-use redrive::{Event, Needs, NoRetry, Suspects, Transport, TransportErrorKind};
+use redrive::transport::{NativeDeadLetter, Needs, ReceiptOf, Received, Receiver, Signals};
+use redrive::{Event, NoRetry, Suspects, Transport, TransportErrorKind};
 use redrive_contract::{Fault, Faulty, Started};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, KILLER, QUEUE, memory_with, numbered, reason};

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::Map;
-use redrive_core::{Delivery, Disposition, FromDelivery, Needs, Outcome, Publisher, Rejected};
+use redrive_core::transport::Needs;
+use redrive_core::{Delivery, Disposition, FromDelivery, Outcome, Publisher, Rejected};
 use tokio::sync::oneshot;
 
 pub use self::items::{Batch, Iter as BatchIter};

@@ -12,7 +12,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use redrive_core::{Delivery, Disposition, Failure, Needs, Outcome, Reason, Stages, text::cut};
+use redrive_core::text::cut;
+use redrive_core::transport::Needs;
+use redrive_core::{Delivery, Disposition, Failure, Outcome, Reason, Stages};
 
 use self::key::By;
 use super::Handler;
@@ -330,7 +332,8 @@ mod tests {
 
     use super::*;
     use crate::State;
-    use redrive_core::{BoxError, Facts, Message, secs};
+    use redrive_core::transport::Facts;
+    use redrive_core::{BoxError, Message, secs};
 
     fn of_kind(kind: Option<&str>) -> Delivery {
         let mut message = Message::new("an order");

@@ -82,7 +82,8 @@ mod tests {
     use std::time::SystemTime;
 
     use redrive::ops::ShelfView;
-    use redrive::{EntryHandle, Message, Shelf, Shelved};
+    use redrive::shelves::{EntryHandle, Shelved};
+    use redrive::{Message, Shelf};
 
     use super::*;
 

@@ -16,7 +16,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 use redrive::ops::{BodyView, Edit, EditDocument, SensitiveEdits, ViewEntry};
-use redrive::{EntryHandle, Shelved};
+use redrive::shelves::{EntryHandle, Shelved};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use redrive_consumer::Consumer;
+use redrive_core::shelves::WorkQueue;
 use redrive_core::{
     BoxError, Delivery, Disposition, Failure, Message, NoRetry, Shelf, Shelves, TransportError,
-    TransportErrorKind, WorkQueue, millis, secs,
+    TransportErrorKind, millis, secs,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{

@@ -4,10 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use redrive_core::{
-    EntryHandle, Holder, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelves,
-    TransportError, TransportErrorKind, WorkQueue,
-};
+use redrive_core::shelves::{EntryHandle, Holder, Selection, ShelfCursor, ShelfPage, ShelfReport, WorkQueue};
+use redrive_core::{Message, Shelf, Shelves, TransportError, TransportErrorKind};
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use tokio::sync::Notify;
 
@@ -139,7 +137,7 @@ impl Shelves for Mortal {
         if let (Death::BetweenCopyAndRemoval, Some(next)) = (self.death, rest.first()) {
             let entries = self.shelves.browse(shelf, None, 10_000).await?.entries;
             let entry = entries.iter().find(|entry| entry.handle == *next).expect("it is there");
-            self.broker.publish("orders", redrive_core::redriven(&entry.message))?;
+            self.broker.publish("orders", redrive_core::transport::redriven(&entry.message))?;
         }
         self.die().await
     }

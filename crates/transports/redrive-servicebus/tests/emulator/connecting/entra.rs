@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use redrive_contract::{Started, eventually};
-use redrive_core::{BoxError, Needs, Signals, Transport as _, TransportErrorKind};
+use redrive_core::transport::{Needs, Signals};
+use redrive_core::{BoxError, Transport as _, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Step};
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use redrive_contract::Started;
-use redrive_core::{BoxError, Message, Needs, Received, Settlement};
+use redrive_core::transport::{Needs, Received, Settlement};
+use redrive_core::{BoxError, Message};
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Builder, Emulator, Settings};
 use tokio::time::timeout;

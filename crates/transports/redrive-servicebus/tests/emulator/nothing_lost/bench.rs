@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::Started;
-use redrive_core::{
-    BoxError, Delivery, Disposition, Failure, Needs, Planning, Received, Settlement, Transport,
-};
+use redrive_core::transport::{Needs, Planning, Received, Settlement};
+use redrive_core::{BoxError, Delivery, Disposition, Failure, Transport};
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
 use tokio::time::timeout;

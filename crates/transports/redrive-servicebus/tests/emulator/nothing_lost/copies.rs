@@ -1,7 +1,8 @@
 //! Tests of copies with duplicate detection: a copy must not be dropped as a duplicate of another one, neither of a message with
 //! the same id and sequence number in another entity, nor of another edit of the same entry.
 
-use redrive_core::{BoxError, Disposition, Message, Selection, Shelf, Shelves as _, Transport as _};
+use redrive_core::shelves::Selection;
+use redrive_core::{BoxError, Disposition, Message, Shelf, Shelves as _, Transport as _};
 use redrive_servicebus::{Entity, Options, ServiceBus, Transactions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
 

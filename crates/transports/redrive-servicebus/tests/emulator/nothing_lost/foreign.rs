@@ -10,7 +10,9 @@ use fe2o3_amqp_types::messaging::{
 };
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
 use redrive_contract::eventually;
-use redrive_core::{BoxError, Disposition, Message, Selection, Settlement, Shelf, Shelves as _};
+use redrive_core::shelves::Selection;
+use redrive_core::transport::Settlement;
+use redrive_core::{BoxError, Disposition, Message, Shelf, Shelves as _};
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value as Amqp;
 use redrive_servicebus_emulator::{Emulator, Settings};

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use redrive_consumer::{Consumer, Health};
 use redrive_contract::eventually;
-use redrive_core::{
-    BoxError, Delivery, Disposition, Message, Received, Settlement, Shelf, Shelves as _, TransportErrorKind,
-};
+use redrive_core::transport::{Received, Settlement};
+use redrive_core::{BoxError, Delivery, Disposition, Message, Shelf, Shelves as _, TransportErrorKind};
 use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::time::timeout;

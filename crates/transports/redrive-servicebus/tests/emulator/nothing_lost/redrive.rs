@@ -4,10 +4,9 @@
 use std::time::{Duration, Instant};
 
 use redrive_contract::{Started, eventually};
-use redrive_core::{
-    BoxError, Disposition, EntryOutcome, Message, Selection, Settlement, Shelf, Shelves as _, TransportError,
-    TransportErrorKind,
-};
+use redrive_core::shelves::{EntryOutcome, Selection};
+use redrive_core::transport::Settlement;
+use redrive_core::{BoxError, Disposition, Message, Shelf, Shelves as _, TransportError, TransportErrorKind};
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 

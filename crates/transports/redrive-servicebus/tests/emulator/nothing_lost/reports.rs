@@ -1,8 +1,7 @@
 //! Tests of reports and pages for entries that were not processed or could not be read.
 
-use redrive_core::{
-    BoxError, Disposition, EntryOutcome, Message, Selection, Shelf, ShelfReport, Shelves as _, Transport as _,
-};
+use redrive_core::shelves::{EntryOutcome, Selection, ShelfReport};
+use redrive_core::{BoxError, Disposition, Message, Shelf, Shelves as _, Transport as _};
 use redrive_servicebus::{Options, ServiceBus, ServiceBusShelves, Transactions};
 use redrive_servicebus_emulator::{Effect, Fault, Settings, Step};
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use redrive_core::{BoxError, EntryOutcome, Message, Selection, Shelf, Shelves as _, TransportErrorKind};
+use redrive_core::shelves::{EntryOutcome, Selection};
+use redrive_core::{BoxError, Message, Shelf, Shelves as _, TransportErrorKind};
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::{Emulator, Settings};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::eventually;
-use redrive_core::{BoxError, Disposition, Settlement, TransportErrorKind};
+use redrive_core::transport::Settlement;
+use redrive_core::{BoxError, Disposition, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Fault, Step};
 
 use super::steps::{

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use redrive_consumer::Consumer;
 use redrive_contract::eventually;
-use redrive_core::{BoxError, Delivery, Disposition, Settlement, Shelf, Shelves};
+use redrive_core::transport::Settlement;
+use redrive_core::{BoxError, Delivery, Disposition, Shelf, Shelves};
 
 use super::steps::{
     FAR, complete, complete_is, concurrent, emulator, failure, in_turns, next_is, nothing_comes, plan,

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use redrive_contract::{Started, eventually};
-use redrive_core::{BoxError, Needs, Transport};
+use redrive_core::transport::Needs;
+use redrive_core::{BoxError, Transport};
 use redrive_servicebus::{Entity, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
 

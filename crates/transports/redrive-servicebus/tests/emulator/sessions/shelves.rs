@@ -1,6 +1,7 @@
 //! Tests of dead-lettered and redriven messages of sessions.
 
-use redrive_core::{BoxError, Disposition, Selection, Shelf, Shelves};
+use redrive_core::shelves::Selection;
+use redrive_core::{BoxError, Disposition, Shelf, Shelves};
 use redrive_servicebus_emulator::{Emulator, Settings};
 
 use super::steps::{

@@ -10,7 +10,7 @@ use super::steps::{QUEUE, complete_is, concurrent, emulator, publish, sessions, 
 async fn sessions_that_are_required_must_be_asked_for() -> Result<(), BoxError> {
     let emulator = emulator(sessions()).await?;
     let error = started(&emulator, ServiceBus::options(QUEUE)).await.expect_err("it requires sessions");
-    let error = error.downcast::<redrive_core::OpenError>()?;
+    let error = error.downcast::<redrive_core::transport::OpenError>()?;
     assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
     let said = error.to_string();
     assert!(said.contains("`orders`") && said.contains("Sessions::concurrent("), "{said}");
@@ -21,7 +21,7 @@ async fn sessions_that_are_required_must_be_asked_for() -> Result<(), BoxError> 
 async fn sessions_that_are_not_there_cannot_be_asked_for() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let error = started(&emulator, concurrent(2)).await.expect_err("it has no sessions");
-    let error = error.downcast::<redrive_core::OpenError>()?;
+    let error = error.downcast::<redrive_core::transport::OpenError>()?;
     assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("`orders`"), "{error}");
     Ok(())

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::Started;
-use redrive_core::{
-    BoxError, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport,
-    TransportErrorKind,
-};
+use redrive_core::transport::{Needs, Planning, Received, Settlement};
+use redrive_core::{BoxError, Delivery, Disposition, Failure, Message, Transport, TransportErrorKind};
 use redrive_servicebus::{Options, Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, EntityView, Settings};
 use tokio::time::timeout;

@@ -12,7 +12,7 @@ use crate::settlement::Settlement;
 /// [`Transport::preflight`](super::Transport::preflight) after asking it.
 ///
 /// ```
-/// use redrive_core::{Facts, Finding, Outline, Rest, Settlement};
+/// use redrive_core::transport::{Facts, Finding, Outline, Rest, Settlement};
 ///
 /// let outline = Outline::new(Facts::new("nats"))
 ///     .resting(|settlement| match settlement {
@@ -26,7 +26,7 @@ use crate::settlement::Settlement;
 pub struct Outline {
     /// The facts, as far as they are known.
     pub facts: Facts,
-    /// What is wrong or doubtful, in addition to what [`Needs`](crate::Needs) derives from the facts.
+    /// What is wrong or doubtful, in addition to what [`Needs`](crate::transport::Needs) derives from the facts.
     pub findings: Vec<Finding>,
     rest: Arc<RestOf>,
 }
