@@ -1,6 +1,5 @@
 //! A transport in two hands, the consumer's and the test's.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -142,12 +141,8 @@ impl<T: Transport> Transport for Shared<T> {
 impl<R: Receiver> Receiver for SharedReceiver<R> {
     type Receipt = R::Receipt;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<R::Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
-        self.inner.receive(batch, most).await
+    async fn receive(&self) -> Result<Option<Received<R::Receipt>>, TransportError> {
+        self.inner.receive().await
     }
 
     async fn settle(

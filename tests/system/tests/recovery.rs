@@ -1,6 +1,5 @@
 //! The consumer reacts at once when a broker accepts messages again, and when it comes back as another version.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,12 +66,8 @@ impl Transport for Telling {
 impl Receiver for TellingReceiver {
     type Receipt = ReceiptOf<Memory>;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<Self::Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
-        self.inner.receive(batch, most).await
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
+        self.inner.receive().await
     }
 
     async fn settle(

@@ -11,7 +11,7 @@ use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
 use redrive_core::{Delivery, Transport, TransportError, TransportErrorKind};
 use tokio::sync::Notify;
 
-use crate::wrapper::{forward_transport, receive_wrapped};
+use crate::wrapper::forward_transport;
 
 /// Fault of one settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,22 +207,17 @@ forward_transport!(Faulty, FaultyReceiver, |this, inner| FaultyReceiver {
 impl<R: Receiver> Receiver for FaultyReceiver<R> {
     type Receipt = FaultyReceipt<R::Receipt>;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<Self::Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
         let number = self.rules.received.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(error) = (self.rules.receive)(number) {
             return Err(error);
         }
         loop {
             if let Some(ghost) = self.rules.ghosts.next() {
-                batch.push_back(ghost);
-                return Ok(1);
+                return Ok(Some(ghost));
             }
             tokio::select! {
-                received = receive_wrapped(&self.inner, batch, most, FaultyReceipt::wrap) => return received,
+                received = self.inner.receive() => return Ok(received?.map(FaultyReceipt::wrap)),
                 () = self.rules.ghosts.changed.notified() => {}
             }
         }

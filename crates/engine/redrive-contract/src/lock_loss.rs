@@ -1,6 +1,5 @@
 //! A transport whose deliveries can be lost while they are in flight.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -9,7 +8,7 @@ use redrive_core::transport::{ReceiptOf, Received, Receiver, SettleError, Settle
 use redrive_core::{Transport, TransportError, TransportErrorKind};
 use tokio::sync::watch;
 
-use crate::wrapper::{forward_transport, receive_wrapped};
+use crate::wrapper::forward_transport;
 
 /// Wraps a transport. A test can make it lose a delivery, as the broker does when a lock expires.
 ///
@@ -125,16 +124,12 @@ forward_transport!(LockLossTransport, LockLossReceiver, |this, inner| LockLossRe
 impl<R: Receiver> Receiver for LockLossReceiver<R> {
     type Receipt = LockLossReceipt<R::Receipt>;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<Self::Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
         let wrap = |Received { delivery, receipt }: Received<R::Receipt>| Received {
             receipt: self.in_flight.enter(delivery.id(), receipt),
             delivery,
         };
-        receive_wrapped(&self.inner, batch, most, wrap).await
+        Ok(self.inner.receive().await?.map(wrap))
     }
 
     async fn settle(

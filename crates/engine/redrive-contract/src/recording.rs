@@ -1,13 +1,12 @@
 //! A transport that records every settlement.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
 use redrive_core::{Delivery, Message, Transport, TransportError, TransportErrorKind};
 
-use crate::wrapper::{forward_transport, receive_wrapped};
+use crate::wrapper::forward_transport;
 
 /// Wraps a transport and records every settlement, for tests to check.
 ///
@@ -119,16 +118,12 @@ forward_transport!(Recording, RecordingReceiver, |this, inner| RecordingReceiver
 impl<R: Receiver> Receiver for RecordingReceiver<R> {
     type Receipt = RecordingReceipt<R::Receipt>;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<Self::Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
         let wrap = |Received { delivery, receipt }: Received<R::Receipt>| Received {
             delivery: delivery.clone(),
             receipt: RecordingReceipt { inner: receipt, delivery },
         };
-        receive_wrapped(&self.inner, batch, most, wrap).await
+        Ok(self.inner.receive().await?.map(wrap))
     }
 
     async fn settle(

@@ -1,6 +1,5 @@
 //! A transport that was opened, for tests.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 
@@ -124,9 +123,7 @@ impl<T: Transport> Started<T> {
     ///
     /// The same as [`Receiver::receive`].
     pub async fn receive(&self) -> Result<Option<Received<ReceiptOf<T>>>, TransportError> {
-        let mut batch = VecDeque::new();
-        self.receiver.receive(&mut batch, 1).await?;
-        Ok(batch.pop_front())
+        self.receiver.receive().await
     }
 
     /// Carries a settlement out.

@@ -127,7 +127,6 @@ macro_rules! __clauses {
     (receiving $then:ident $arguments:tt) => {
         $crate::$then! { $arguments
             first_deliveries_come_in_order
-            a_batch_has_no_more_than_was_asked_for
             receive_waits_for_a_message
             receive_is_cancel_safe
             receive_may_be_called_concurrently

@@ -1,10 +1,5 @@
 //! Common parts of the transports that wrap another one.
 
-use std::collections::VecDeque;
-
-use redrive_core::TransportError;
-use redrive_core::transport::{Received, Receiver};
-
 /// Implements [`Transport`](redrive_core::Transport) for a struct with a transport `inner`: forwards every call to it, and wraps
 /// the receiver.
 macro_rules! forward_transport {
@@ -53,16 +48,3 @@ macro_rules! forward_transport {
     };
 }
 pub(crate) use forward_transport;
-
-/// Receives from the wrapped receiver, and wraps every delivery. Cancel safe.
-pub(crate) async fn receive_wrapped<R: Receiver, W>(
-    inner: &R,
-    batch: &mut VecDeque<Received<W>>,
-    most: usize,
-    wrap: impl FnMut(Received<R::Receipt>) -> Received<W>,
-) -> Result<usize, TransportError> {
-    let mut received = VecDeque::new();
-    let count = inner.receive(&mut received, most).await?;
-    batch.extend(received.into_iter().map(wrap));
-    Ok(count)
-}

@@ -1,13 +1,11 @@
 //! Receives and settles deliveries.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
 use redrive_core::transport::{Origin, Received, Receiver, SettleError, Settlement, Signals};
-use redrive_core::{Delivery, Message, TransportError};
+use redrive_core::{Delivery, TransportError};
 use tokio::time::{Instant, sleep_until};
 
 use crate::broker::QueueHandle;
@@ -47,10 +45,11 @@ enum Lifecycle {
 /// The result of one try to take deliveries from the queue.
 #[derive(Debug)]
 enum TakeResult {
-    /// This many deliveries were appended to the batch.
-    Found(usize),
+    Found(Received<MemoryReceipt>),
     /// No message can be delivered; the next waiting one is due at this time.
-    Nothing { next_due: Option<Instant> },
+    Nothing {
+        next_due: Option<Instant>,
+    },
     /// No deliveries come: the limit is 0, or the transport is not open.
     NoMore,
 }
@@ -64,19 +63,15 @@ impl MemoryReceiver {
 impl Receiver for MemoryReceiver {
     type Receipt = MemoryReceipt;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<MemoryReceipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
+    async fn receive(&self) -> Result<Option<Received<MemoryReceipt>>, TransportError> {
         // No I/O yields here: without this call, the consumer of a full queue would block other tasks.
         tokio::task::coop::consume_budget().await;
         loop {
             // Created before the check: `notify_waiters` reaches it from then on.
             let changed = self.shared.queue.broker.changed().notified();
-            match self.shared.take_ready(batch, most) {
-                TakeResult::Found(found) => return Ok(found),
-                TakeResult::NoMore => return Ok(0),
+            match self.shared.take_ready() {
+                TakeResult::Found(received) => return Ok(Some(received)),
+                TakeResult::NoMore => return Ok(None),
                 TakeResult::Nothing { next_due: None } => changed.await,
                 TakeResult::Nothing { next_due: Some(due) } => {
                     tokio::select! {
@@ -165,46 +160,20 @@ impl TransportState {
         Ok(())
     }
 
-    fn take_ready(&self, batch: &mut VecDeque<Received<MemoryReceipt>>, most: usize) -> TakeResult {
+    fn take_ready(&self) -> TakeResult {
         let lifecycle = self.lifecycle();
         let Lifecycle::Open { limit: limit @ 1.., .. } = *lifecycle else { return TakeResult::NoMore };
         let now = Instant::now();
-        let received_at = self.queue.broker.time_of(now);
-        self.queue.with(|queue| {
-            for found in 0..most {
-                match queue.deliver_next(self.owner, limit, now) {
-                    NextDelivery::Delivery { tag, position, message, delivery_count } => {
-                        batch.push_back(self.to_received(
-                            tag,
-                            position,
-                            message,
-                            delivery_count,
-                            received_at,
-                        ));
-                    }
-                    NextDelivery::Nothing { next_due } if found == 0 => {
-                        return TakeResult::Nothing { next_due };
-                    }
-                    NextDelivery::Nothing { .. } => return TakeResult::Found(found),
-                }
+        match self.queue.with(|queue| queue.deliver_next(self.owner, limit, now)) {
+            NextDelivery::Delivery { tag, position, message, delivery_count } => {
+                let delivery = Delivery::from_origin(message, &self.origin, self.queue.broker.time_of(now))
+                    .with_broker_delivery_count(delivery_count)
+                    .with_broker_number(position);
+                let receipt = MemoryReceipt::new(Arc::clone(&self.queue), tag);
+                TakeResult::Found(Received { delivery, receipt })
             }
-            TakeResult::Found(most)
-        })
-    }
-
-    fn to_received(
-        &self,
-        tag: Tag,
-        position: u64,
-        message: Message,
-        delivery_count: u32,
-        received_at: SystemTime,
-    ) -> Received<MemoryReceipt> {
-        let delivery = Delivery::from_origin(message, &self.origin, received_at)
-            .with_broker_delivery_count(delivery_count)
-            .with_broker_number(position);
-        let receipt = MemoryReceipt::new(Arc::clone(&self.queue), tag);
-        Received { delivery, receipt }
+            NextDelivery::Nothing { next_due } => TakeResult::Nothing { next_due },
+        }
     }
 
     fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {

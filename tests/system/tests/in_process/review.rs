@@ -1,6 +1,5 @@
 //! Faults that a review found: each test failed before the fix.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,17 +66,13 @@ impl<T: Transport> Transport for Prefetching<T> {
 impl<R: Receiver> Receiver for PrefetchingReceiver<R> {
     type Receipt = R::Receipt;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<R::Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
+    async fn receive(&self) -> Result<Option<Received<R::Receipt>>, TransportError> {
         if let Phase::Paused { left } = &mut *self.phase.lock().unwrap() {
-            let Some(fewer) = left.checked_sub(1) else { return Ok(0) };
+            let Some(fewer) = left.checked_sub(1) else { return Ok(None) };
             *left = fewer;
-            return self.inner.receive(batch, 1).now_or_never().unwrap_or(Ok(0));
+            return self.inner.receive().now_or_never().unwrap_or(Ok(None));
         }
-        self.inner.receive(batch, most).await
+        self.inner.receive().await
     }
 
     async fn settle(

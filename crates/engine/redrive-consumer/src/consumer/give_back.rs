@@ -1,6 +1,5 @@
 //! Stops what the broker hands out, and gives back what no handler has begun with.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use redrive_core::Transport;
@@ -22,12 +21,9 @@ pub(crate) async fn give_back_unstarted<T: Transport>(phases: &Phases<T>) -> u32
             tracing::warn!(%error, "the intake could not be stopped in order");
         }
         // Take them out one at a time: a delivery taken out but not released before the timeout is charged by the broker.
-        let mut unstarted = VecDeque::new();
-        while let Ok(1..) = phases.shared.receiver.receive(&mut unstarted, 1).await {
-            while let Some(received) = unstarted.pop_front() {
-                redelivered += u32::from(received.delivery.broker_delivery_count() > 1);
-                phases.attempts.release(received).await;
-            }
+        while let Ok(Some(received)) = phases.shared.receiver.receive().await {
+            redelivered += u32::from(received.delivery.broker_delivery_count() > 1);
+            phases.attempts.release(received).await;
         }
     };
     if timeout(BROKER_TIMEOUT, parting).await.is_err() {

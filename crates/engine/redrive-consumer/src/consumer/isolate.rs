@@ -1,6 +1,5 @@
 //! Narrows the broker to one delivery at a time, and widens again: carries out what the [`Watch`] decides.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,8 +25,6 @@ pub(crate) struct Isolation<R> {
     limits_intake: bool,
     /// Number of deliveries that the broker may hand out now, unless the intake is stopped.
     limit: u32,
-    /// Buffer for the next delivery; empty between calls.
-    batch: VecDeque<Received<R>>,
     /// The suspect that is kept until nothing else is in flight, or the wait is over.
     kept: Option<Received<R>>,
     /// Deadline of the wait for running handlers.
@@ -52,7 +49,6 @@ impl<R: Send + 'static> Isolation<R> {
             watch: Watch::new(!rule.is_off()),
             limits_intake: !rule.is_off() && phases.shared.settings.needs.prefetch > 1,
             limit: phases.limit_at_first(),
-            batch: VecDeque::new(),
             kept: None,
             wait_until: None,
             doubts_until: Instant::now() + DOUBTS_FOR,
@@ -168,8 +164,7 @@ impl<R: Send + 'static> Isolation<R> {
             self.stopped = false;
         }
         // One per ready stack: each holds its own permits of the layers.
-        phases.shared.reception.receive(&phases.shared.receiver, self.limit, &mut self.batch).await?;
-        Ok(self.batch.pop_front())
+        phases.shared.reception.receive(&phases.shared.receiver, self.limit).await
     }
 
     /// Returns how many deliveries the broker may hand out after a requested resume; `None` if the intake stays stopped for now

@@ -3,7 +3,6 @@
 //! A transport reports a refusal in one of two ways. One that tries again by itself signals it; one that does not returns it from
 //! `receive`, and is asked again here. In both cases a consumer that has received goes on.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -205,7 +204,7 @@ impl Reception {
         }
     }
 
-    /// Receives one delivery, if `receive` has one. An error of the transport that does not end the consumer is waited out, and
+    /// Receives one delivery; `None` if none will come. An error of the transport that does not end the consumer is waited out, and
     /// the limit set again. Cancel safe.
     ///
     /// # Errors
@@ -215,8 +214,7 @@ impl Reception {
         &self,
         receiver: &R,
         limit: u32,
-        batch: &mut VecDeque<Received<R::Receipt>>,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Option<Received<R::Receipt>>, TransportError> {
         loop {
             if !self.receives.load(Ordering::Acquire) {
                 let retry_at = self.state.borrow().retry.and_then(|retry| retry.at);
@@ -226,13 +224,12 @@ impl Reception {
                     continue;
                 }
             }
-            match receiver.receive(batch, 1).await {
-                Ok(0) => return Ok(()),
-                Ok(_) => {
-                    if !self.receives.load(Ordering::Acquire) {
+            match receiver.receive().await {
+                Ok(received) => {
+                    if received.is_some() && !self.receives.load(Ordering::Acquire) {
                         self.delivered();
                     }
-                    return Ok(());
+                    return Ok(received);
                 }
                 Err(error) => self.refused(error)?,
             }

@@ -1,47 +1,22 @@
 //! Receiving.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::transport::{Receiver, Settlement};
+use redrive_core::transport::Settlement;
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
 use crate::harness::Harness;
 use crate::planning::needs;
 
-/// With one consumer, messages arrive for the first time in the order in which they were published.
+/// With one consumer, messages arrive for the first time in the order in which they were published, each once.
 pub async fn first_deliveries_come_in_order<H: Harness>(case: &Case<H>) {
     const MESSAGES: usize = 30;
     let transport = case.started().await;
     case.publish_many(MESSAGES).await;
     for n in 0..MESSAGES {
         case.complete_is(&transport, &format!("m{n}")).await;
-    }
-}
-
-/// A batch has at least one delivery and at most the requested number; together the batches contain each message once, in order.
-pub async fn a_batch_has_no_more_than_was_asked_for<H: Harness>(case: &Case<H>) {
-    const MESSAGES: usize = 20;
-    const MOST: usize = 7;
-    let transport = case.started().await;
-    case.publish_many(MESSAGES).await;
-    let mut seen = 0;
-    let mut batch = VecDeque::new();
-    while seen < MESSAGES {
-        let received = timeout(ARRIVAL, transport.receiver().receive(&mut batch, MOST)).await;
-        let count = match received {
-            Ok(received) => received.unwrap_or_else(|error| panic!("`receive` fails: {error}")),
-            Err(_) => panic!("no delivery within {ARRIVAL:?}"),
-        };
-        assert!((1..=MOST).contains(&count), "{count} were received, and {MOST} were asked for");
-        assert_eq!(batch.len(), count);
-        for received in batch.drain(..) {
-            assert_eq!(received.delivery.id(), format!("m{seen}"));
-            seen += 1;
-            case.settle(&transport, received.receipt, Settlement::Complete).await;
-        }
     }
     case.nothing_is_left(&transport).await;
 }

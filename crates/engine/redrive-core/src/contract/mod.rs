@@ -4,7 +4,6 @@ mod outline;
 mod signals;
 mod unconnected;
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -75,7 +74,7 @@ pub trait Transport: Send + Sync + 'static {
     fn publisher(&self) -> Publisher;
 
     /// Ends the work: gives deliveries in flight back to the broker, and closes connections in order. From then on
-    /// [`Receiver::receive`] returns 0. Closing twice is harmless, and so is closing a transport that was never opened.
+    /// [`Receiver::receive`] returns `None`. Closing twice is harmless, and so is closing a transport that was never opened.
     fn close(&self) -> impl Future<Output = ()> + Send;
 
     /// Returns what this transport would do with messages that fail, for a consumer with these needs. Pure: it asks no broker,
@@ -112,13 +111,14 @@ pub trait Receiver: Send + Sync + 'static {
     /// thread and also outside a runtime.
     type Receipt: Send + 'static;
 
-    /// Appends available deliveries to `batch`, in their order and at most `most` of them, and returns how many; waits until
-    /// there is one. Returns 0 if none will come: while the limit is 0 and everything handed out before was received (so also
-    /// before the first [`set_limit`](Self::set_limit)), and after the [end](Transport::close). `most` is 1 or more.
+    /// Returns the next delivery, in their order; waits until there is one. Returns `None` if none will come: while the limit is 0
+    /// and everything handed out before was received (so also before the first [`set_limit`](Self::set_limit)), and after the
+    /// [end](Transport::close).
     ///
-    /// The caller passes the queue, and uses it again: that saves an allocation for each batch.
+    /// One at a time, so that the caller takes none that it has no room for; a transport that gets several at once keeps the
+    /// others (see `Inbox` of `redrive-transport`).
     ///
-    /// Cancel safe: `batch` changes only when the future becomes ready, so that a dropped future loses no delivery.
+    /// Cancel safe: a delivery is taken only when the future becomes ready, so that a dropped future loses none.
     ///
     /// # Errors
     ///
@@ -126,11 +126,8 @@ pub trait Receiver: Send + Sync + 'static {
     /// transport does not wait out itself, such as a queue that was deleted: the consumer decides whether it goes on. It then calls
     /// [`set_limit`](Self::set_limit) again after a wait. A transport that tries again by itself signals
     /// [`Disconnected`](Signal::Disconnected) instead.
-    fn receive(
-        &self,
-        batch: &mut VecDeque<Received<Self::Receipt>>,
-        most: usize,
-    ) -> impl Future<Output = Result<usize, TransportError>> + Send;
+    fn receive(&self)
+    -> impl Future<Output = Result<Option<Received<Self::Receipt>>, TransportError>> + Send;
 
     /// Carries a settlement out. The broker confirms that it has stored the copy before the original is removed: a crash in
     /// between leaves two, never none.
@@ -154,7 +151,7 @@ pub trait Receiver: Send + Sync + 'static {
     /// Initially 0.
     ///
     /// 0: the broker hands out no more. Resolves when no more deliveries come in. [`receive`](Self::receive) still returns what
-    /// was handed out before, and then returns 0. Settling goes on.
+    /// was handed out before, and then `None`. Settling goes on.
     ///
     /// More than 0: the broker hands out up to this many. If the broker counts by subscription, deliveries handed out before the
     /// change do not count; if a small limit is not possible, the transport's page says so. Setting the current limit again

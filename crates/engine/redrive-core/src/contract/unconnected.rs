@@ -1,6 +1,5 @@
 //! A transport without a broker, to explain a consumer that is not run.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -84,7 +83,7 @@ pub enum NoReceiver {}
 impl Receiver for NoReceiver {
     type Receipt = ();
 
-    async fn receive(&self, _: &mut VecDeque<Received<()>>, _: usize) -> Result<usize, TransportError> {
+    async fn receive(&self) -> Result<Option<Received<()>>, TransportError> {
         match *self {}
     }
 

@@ -52,7 +52,6 @@ pub enum Wish {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), redrive_core::TransportError> {
-/// use std::collections::VecDeque;
 /// use redrive_transport::{Arrival, Inbox};
 ///
 /// struct Arrived(&'static str);
@@ -73,9 +72,8 @@ pub enum Wish {
 ///     }
 /// });
 /// inbox.set_limit(10).await?;
-/// let mut batch = VecDeque::new();
-/// inbox.receive(&mut batch, 100, |arrived| arrived.0).await?;
-/// assert_eq!(batch, ["a delivery"]);
+/// let arrived = inbox.receive().await?;
+/// assert!(matches!(arrived, Some(Arrived("a delivery"))));
 /// # Ok(()) }
 /// ```
 pub struct Inbox<T: Arrival> {
@@ -124,9 +122,8 @@ impl<T: Arrival> Inbox<T> {
         Wishes::new(self.shared.wish.subscribe())
     }
 
-    /// Implements [`Receiver::receive`](redrive_core::transport::Receiver::receive): waits for a delivery, appends up to `most` deliveries
-    /// to the batch in their order, and returns their number. Returns 0 if no more deliveries come. `into` converts each
-    /// delivery.
+    /// Implements [`Receiver::receive`](redrive_core::transport::Receiver::receive): returns the next delivery, and waits for it. Returns
+    /// `None` if no more deliveries come.
     ///
     /// Cancel safe: a delivery leaves the inbox only when the future is ready.
     ///
@@ -134,21 +131,16 @@ impl<T: Arrival> Inbox<T> {
     ///
     /// Returns the error of a source that [failed](Source::fail), until the limit is set again. Always fails after a source
     /// panicked.
-    pub async fn receive<R>(
-        &self,
-        batch: &mut VecDeque<R>,
-        most: usize,
-        into: impl Fn(T) -> R,
-    ) -> Result<usize, TransportError> {
+    pub async fn receive(&self) -> Result<Option<T>, TransportError> {
         loop {
-            if let Some(received) = self.try_receive(batch, most, &into) {
+            if let Some(received) = self.try_receive() {
                 return received;
             }
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
             // Register before the check: otherwise a change in between would be missed.
             changed.as_mut().enable();
-            if let Some(received) = self.try_receive(batch, most, &into) {
+            if let Some(received) = self.try_receive() {
                 return received;
             }
             changed.await;
@@ -189,7 +181,7 @@ impl<T: Arrival> Inbox<T> {
         self.shared.set_wish(Wish::End);
     }
 
-    /// Closes the inbox: [`receive`](Self::receive) returns 0 from then on. Returns the deliveries that were not received, to
+    /// Closes the inbox: [`receive`](Self::receive) returns `None` from then on. Returns the deliveries that were not received, to
     /// be given back to the broker. Call it at the end of [`Transport::close`](redrive_core::Transport::close), when the
     /// sources have stopped.
     #[must_use = "give these deliveries back to the broker"]
@@ -212,22 +204,12 @@ impl<T: Arrival> Inbox<T> {
         TransportError::closed(&self.shared.queue)
     }
 
-    fn try_receive<R>(
-        &self,
-        batch: &mut VecDeque<R>,
-        most: usize,
-        into: impl Fn(T) -> R,
-    ) -> Option<Result<usize, TransportError>> {
-        let mut count = 0;
-        while count < most {
-            let (next, lost) = self.shared.state().next();
-            // Dropped without the lock: a receipt may give its delivery back.
-            drop(lost);
-            let Some(arrived) = next else { break };
-            batch.push_back(into(arrived));
-            count += 1;
-        }
-        if count > 0 { Some(Ok(count)) } else { self.shared.state().result_when_empty() }
+    /// Returns the result of [`receive`](Self::receive); `None` if it must wait.
+    fn try_receive(&self) -> Option<Result<Option<T>, TransportError>> {
+        let (received, lost) = self.shared.state().receive();
+        // Dropped without the lock: a receipt may give its delivery back.
+        drop(lost);
+        received
     }
 
     async fn wait_until_stopped(&self) {

@@ -82,14 +82,11 @@ impl<T> State<T> {
     }
 
     /// Returns the result of [`receive`](super::Inbox::receive) on an empty inbox; `None` if it must wait.
-    pub(super) fn result_when_empty(&self) -> Option<Result<usize, TransportError>> {
-        if !self.arrived.is_empty() {
-            return None;
-        }
+    fn result_when_empty(&self) -> Option<Result<Option<T>, TransportError>> {
         match &self.status {
-            Status::Closed => Some(Ok(0)),
+            Status::Closed => Some(Ok(None)),
             Status::Failed(error) | Status::Broken(error) => Some(Err(error.clone())),
-            Status::Running => (!self.open.contains(&true)).then_some(Ok(0)),
+            Status::Running => (!self.open.contains(&true)).then_some(Ok(None)),
         }
     }
 }
@@ -102,17 +99,18 @@ impl<T: Arrival> State<T> {
         was_empty
     }
 
-    /// Removes the next delivery that is not lost, and the lost ones before it.
-    pub(super) fn next(&mut self) -> (Option<T>, Vec<T>) {
+    /// Removes the next delivery that is not lost, and the lost ones before it. Returns the result of
+    /// [`receive`](super::Inbox::receive), `None` if it must wait; and the lost ones, for the caller to drop without the lock.
+    pub(super) fn receive(&mut self) -> (Option<Result<Option<T>, TransportError>>, Vec<T>) {
         let mut lost = Vec::new();
         while let Some(arrived) = self.arrived.pop_front() {
             if !arrived.is_lost() {
-                return (Some(arrived), lost);
+                return (Some(Ok(Some(arrived))), lost);
             }
             self.unreceived.extend(arrived.unreceived());
             lost.push(arrived);
         }
-        (None, lost)
+        (self.result_when_empty(), lost)
     }
 
     /// Returns the deliveries that were lost before they were received, since the last call; and the lost ones that it removed

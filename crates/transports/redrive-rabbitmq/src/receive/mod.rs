@@ -14,7 +14,6 @@ pub(crate) mod intake;
 mod prefetch;
 mod subscription;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -82,12 +81,8 @@ impl RabbitMqReceiver {
 impl Receiver for RabbitMqReceiver {
     type Receipt = Receipt;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
-        self.inbox.receive(batch, most, |arrived| self.received(arrived)).await
+    async fn receive(&self) -> Result<Option<Received<Receipt>>, TransportError> {
+        Ok(self.inbox.receive().await?.map(|arrived| self.received(arrived)))
     }
 
     async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {

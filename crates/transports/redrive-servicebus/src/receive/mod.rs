@@ -8,7 +8,6 @@ pub(crate) mod inbox;
 pub(crate) mod intake;
 pub(crate) mod session_intake;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redrive_core::TransportError;
@@ -35,12 +34,8 @@ impl ServiceBusReceiver {
 impl Receiver for ServiceBusReceiver {
     type Receipt = Receipt;
 
-    async fn receive(
-        &self,
-        batch: &mut VecDeque<Received<Receipt>>,
-        most: usize,
-    ) -> Result<usize, TransportError> {
-        self.inbox.receive(batch, most, |unreceived| unreceived.0).await
+    async fn receive(&self) -> Result<Option<Received<Receipt>>, TransportError> {
+        Ok(self.inbox.receive().await?.map(|unreceived| unreceived.0))
     }
 
     async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {

@@ -3,7 +3,7 @@
 
 mod ledger;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -177,11 +177,9 @@ impl DeadHand {
     async fn take(&self, count: usize) -> Vec<Received<ReceiptOf<Memory>>> {
         let (receiver, _) = self.0.open(&Needs::none(), Signals::ignored()).await.unwrap();
         receiver.set_limit(u32::MAX).await.unwrap();
-        let mut taken = VecDeque::new();
         let mut held = Vec::new();
         for _ in 0..count {
-            receiver.receive(&mut taken, 1).await.unwrap();
-            held.extend(taken.pop_front());
+            held.extend(receiver.receive().await.unwrap());
         }
         held
     }
