@@ -1,10 +1,11 @@
 //! The end of a command by a signal in the middle of a look: RabbitMQ counts a delivery for everything that a process holds when it dies.
 
 use std::process::exit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use redrive::Shelves;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -24,12 +25,12 @@ static READ: Mutex<Vec<Arc<dyn Shelves>>> = Mutex::new(Vec::new());
 
 /// Notes shelves that the command may read.
 pub(crate) fn note_shelves(shelves: &Arc<dyn Shelves>) {
-    READ.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(shelves));
+    READ.lock().push(Arc::clone(shelves));
 }
 
 /// Waits until the brokers have back whatever was held.
 async fn given_back() {
-    let shelves = READ.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let shelves = READ.lock().clone();
     for shelves in shelves {
         shelves.given_back().await;
     }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -64,7 +64,7 @@ impl Auth {
     /// If the system has no randomness.
     pub(crate) fn log_in(&self, token: &str, now: Instant) -> Result<Option<String>> {
         let token = hash(token);
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let who = match self.tokens.get(&token) {
             Some(who) => who.clone(),
             None => match inner.one_time.take_if(|(once, _)| *once == token) {
@@ -84,7 +84,7 @@ impl Auth {
 
     /// Returns who has this session.
     pub(crate) fn who(&self, session: &str, now: Instant) -> Option<Who> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let session = inner.sessions.get_mut(&hash(session))?;
         if now.duration_since(session.seen) >= IDLE {
             return None;
@@ -94,11 +94,7 @@ impl Auth {
     }
 
     pub(crate) fn log_out(&self, session: &str) {
-        self.inner().sessions.remove(&hash(session));
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().sessions.remove(&hash(session));
     }
 }
 
@@ -184,7 +180,7 @@ mod tests {
         for second in 1..=MAX_SESSIONS {
             auth.log_in(&token, now + Duration::from_secs(second as u64)).unwrap();
         }
-        assert_eq!(auth.inner().sessions.len(), MAX_SESSIONS);
+        assert_eq!(auth.inner.lock().sessions.len(), MAX_SESSIONS);
         assert_eq!(auth.who(&first, now + Duration::from_secs(2000)), None, "the oldest has ended");
     }
 }

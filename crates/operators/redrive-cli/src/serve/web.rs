@@ -1,10 +1,11 @@
 //! What the pages share: shelves, views that were read, runs that go on.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow};
+use parking_lot::Mutex;
 use redrive::Shelf;
 use redrive::ops::{FinishedRun, Operator, RunControl, RunOptions, ShelfView, UncertainEntries, ViewOptions};
 use tokio::sync::oneshot;
@@ -68,7 +69,7 @@ impl Web {
 
     /// Returns the view that was read last.
     pub(super) fn last_view(&self, place: &Place) -> Option<Arc<ShelfView>> {
-        self.views.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned()
+        self.views.lock().get(place).cloned()
     }
 
     /// Returns the view that was read last, or reads the shelf.
@@ -101,13 +102,13 @@ impl Web {
             Ok(ShelfView::read(&*desk.shelves, *shelf, &ViewOptions::new(), SystemTime::now()).await?)
         });
         let view = Arc::new(view.await.map_err(|error| explained(error, "read", queue, *shelf))?);
-        self.views.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), Arc::clone(&view));
+        self.views.lock().insert(place.clone(), Arc::clone(&view));
         Ok(view)
     }
 
     /// Forgets the views of a queue: something was done on its shelves.
     pub(super) fn forget(&self, queue: &str) {
-        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self.views.lock();
         views.retain(|(of, _), _| of != queue);
     }
 
@@ -120,7 +121,7 @@ impl Web {
 
     /// Returns the control of a run that goes on in this process.
     pub(super) fn control(&self, run: &str) -> Option<RunControl> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(run).cloned()
+        self.runs.lock().get(run).cloned()
     }
 
     /// Begins the run of a plan, which goes on when the request is over. Returns its id.
@@ -219,7 +220,7 @@ impl Web {
             }
         };
         let id = begun.id().to_owned();
-        let runs = || self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = || self.runs.lock();
         runs().insert(id.clone(), begun.control());
         // Whoever asked may be gone: the run goes on.
         let _ = started.send(Ok(id.clone()));
@@ -233,8 +234,7 @@ impl Web {
 
     /// Pauses all runs, so that the process can end between two steps: they can be resumed.
     pub(super) fn pause_all(&self) -> Vec<RunControl> {
-        let runs: Vec<_> =
-            self.runs.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let runs: Vec<_> = self.runs.lock().values().cloned().collect();
         runs.iter().for_each(RunControl::pause);
         runs
     }

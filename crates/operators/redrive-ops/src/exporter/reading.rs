@@ -1,9 +1,10 @@
 //! Reads each shelf on its own task.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redrive_core::{Shelf, Shelves, TransportError};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -74,12 +75,12 @@ impl WatchedShelf {
 
     /// Returns the current state. Does not wait for the broker.
     pub(super) fn seen(&self) -> Seen {
-        self.lock().clone()
+        self.seen.lock().clone()
     }
 
     fn note(&self, began: Instant, values: Result<Values, TransportError>) {
         let (queue, shelf) = (&self.queue_name, self.shelf);
-        let mut seen = self.lock();
+        let mut seen = self.seen.lock();
         let before = seen.succeeded.replace(values.is_ok());
         match values {
             Ok(values) => {
@@ -93,10 +94,6 @@ impl WatchedShelf {
             }
             Err(_) => {}
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

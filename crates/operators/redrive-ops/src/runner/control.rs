@@ -1,7 +1,8 @@
 //! Control of a run from elsewhere.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::run::{Event, Hold, PauseReason, RunReport, StopReason, Waiting};
@@ -37,11 +38,11 @@ impl RunControl {
     /// Returns how far the run is.
     #[must_use]
     pub fn progress(&self) -> RunProgress {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.progress.lock().clone()
     }
 
     pub(super) fn set_progress(&self, progress: RunProgress) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+        *self.progress.lock() = progress;
     }
 
     fn send(&self, event: Event) {

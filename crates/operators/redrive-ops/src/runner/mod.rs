@@ -19,9 +19,10 @@ use std::fmt;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use redrive_core::shelves::{EntryHandle, Leased, Reported, WorkQueue};
 use redrive_core::{Shelves, TransportError, TransportErrorKind, own_file};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
