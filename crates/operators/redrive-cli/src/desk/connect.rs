@@ -22,7 +22,7 @@ pub(crate) struct Desk {
     /// The work queue, as the user named it.
     pub(crate) queue: String,
     pub(crate) shelves: Arc<dyn Shelves>,
-    is_service_bus: bool,
+    pub(super) is_service_bus: bool,
 }
 
 impl Desk {

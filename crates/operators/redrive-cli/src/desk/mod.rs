@@ -31,6 +31,8 @@ pub(crate) mod outcome;
 pub(crate) mod plan;
 pub(crate) mod restore;
 mod restore_journal;
+#[cfg(test)]
+mod restore_tests;
 pub(crate) mod state;
 pub(crate) mod undo;
 

@@ -42,6 +42,10 @@ impl State {
             Some(path) => path.clone(),
             None => user_folder("XDG_STATE_HOME", ".local/state")?.join("redrive"),
         };
+        Self::at(path)
+    }
+
+    pub(super) fn at(path: PathBuf) -> Result<Self> {
         let state = Self(path);
         for folder in ["plans", "runs", "originals"] {
             create(&state.0.join(folder))?;
@@ -250,10 +254,7 @@ mod tests {
 
     fn state() -> (tempfile::TempDir, State) {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["plans", "runs", "originals"] {
-            create(&folder.path().join(name)).unwrap();
-        }
-        let state = State(folder.path().to_owned());
+        let state = State::at(folder.path().to_owned()).unwrap();
         (folder, state)
     }
 
