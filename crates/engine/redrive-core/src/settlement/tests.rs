@@ -282,3 +282,12 @@ fn what_another_program_puts_back_from_a_shelf_begins_afresh_and_nothing_else_do
         }
     }
 }
+
+#[test]
+fn what_stores_no_copy_leaves_out_a_history_only_if_the_broker_dead_letters() {
+    for settlement in [Settlement::Complete, Settlement::Release, Settlement::NativeDeadLetter] {
+        assert!(!settlement.stores_copy(), "{settlement:?}");
+        let is_native = settlement == Settlement::NativeDeadLetter;
+        assert_eq!(settlement.leaves_history_out(), is_native, "{settlement:?}");
+    }
+}
