@@ -118,7 +118,7 @@ impl Delivery {
     #[must_use]
     pub fn published_to(self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
         self.with(|fields| {
-            fields.origin.set_published_to(exchange.into(), routing_key.into());
+            fields.origin = fields.origin.clone().published_to(exchange, routing_key);
         })
     }
 

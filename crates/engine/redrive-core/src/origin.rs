@@ -54,9 +54,12 @@ impl Origin {
         &self.names.routing_key
     }
 
-    pub(crate) fn set_published_to(&mut self, exchange: Arc<str>, routing_key: Arc<str>) {
+    /// Returns the origin of another delivery of this queue, published to this exchange with this routing key.
+    #[must_use]
+    pub fn published_to(mut self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
         let names = Arc::make_mut(&mut self.names);
-        (names.exchange, names.routing_key) = (exchange, routing_key);
+        (names.exchange, names.routing_key) = (exchange.into(), routing_key.into());
+        self
     }
 
     pub(crate) fn counting_headers(&self) -> &'static [&'static str] {

@@ -31,7 +31,7 @@ pub use backoff::ReconnectBackoff;
 pub use batcher::{BatchWorker, Batcher};
 pub use header_size::header_size;
 pub use in_flight::{GiveBack, InFlight};
-pub use inbox::{Arrival, Inbox, PanicGuard, Source, Wish, Wishes};
+pub use inbox::{Arrival, Inbox, Inlet, PanicGuard, Source, Wish, Wishes};
 pub use lanes::{BatchLimits, Lanes};
 pub use loss::LossSignal;
 pub use reconnecting::{Connect, Reconnecting};

@@ -16,7 +16,7 @@ use redrive_core::{Delivery, TransportError};
 use tokio::sync::{Notify, watch};
 
 use self::state::State;
-pub use source::{PanicGuard, Source, Wishes};
+pub use source::{Inlet, PanicGuard, Source, Wishes};
 
 /// A delivery in an inbox.
 pub trait Arrival: Send + 'static {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redrive_core::{Delivery, TransportError, TransportErrorKind};
 use tokio::sync::watch;
 
+use super::state::Added;
 use super::{Arrival, Shared, Wish};
 
 /// The end of one task that takes deliveries from a broker. If the task panics, the drop makes
@@ -15,6 +16,10 @@ pub struct Source<T: Arrival> {
     number: usize,
     wishes: Wishes,
 }
+
+/// Adds deliveries to an inbox from where they are read, so that no task of a source stands between; see [`Source::inlet`]. Clones
+/// are the same.
+pub struct Inlet<T: Arrival>(Arc<Shared<T>>);
 
 /// A view of the consumer's [`Wish`] and its changes. Each clone sees every change.
 #[derive(Clone, Debug)]
@@ -76,13 +81,17 @@ impl<T: Arrival> Source<T> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Adds deliveries to the inbox, in the broker's order.
+    /// Adds deliveries to the inbox, in the broker's order. Those that come after [`Inbox::close`](super::Inbox::close) are
+    /// dropped, which gives them back.
     pub fn push(&self, arrived: impl IntoIterator<Item = T>) {
-        let was_empty = self.shared.state().push(arrived);
-        // Nobody waits while the inbox is not empty.
-        if was_empty {
-            self.shared.changed.notify_waiters();
-        }
+        self.shared.push(arrived);
+    }
+
+    /// Returns an end that only adds deliveries, for the task that reads them from the connection. What it adds comes from this
+    /// source: nothing more may come once this one has [stopped](Self::stopped).
+    #[must_use]
+    pub fn inlet(&self) -> Inlet<T> {
+        Inlet(Arc::clone(&self.shared))
     }
 
     /// Reports an error after which this source tries nothing more, such as a connection that was closed for good: [`receive`](super::Inbox::receive) returns it until the limit is set
@@ -178,7 +187,37 @@ impl<T: Arrival> fmt::Debug for PanicGuard<T> {
     }
 }
 
+impl<T: Arrival> Inlet<T> {
+    /// As [`Source::push`].
+    pub fn push(&self, arrived: impl IntoIterator<Item = T>) {
+        self.0.push(arrived);
+    }
+}
+
+impl<T: Arrival> Clone for Inlet<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: Arrival> fmt::Debug for Inlet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inlet").finish_non_exhaustive()
+    }
+}
+
 impl<T: Arrival> Shared<T> {
+    fn push(&self, arrived: impl IntoIterator<Item = T>) {
+        let added = self.state().push(arrived);
+        match added {
+            // Nobody waits while the inbox is not empty.
+            Added::More => {}
+            Added::First => self.changed.notify_waiters(),
+            // Dropped without the lock: a receipt may give its delivery back.
+            Added::Closed(late) => drop(late),
+        }
+    }
+
     fn mark_broken(&self) {
         let message = format!(
             "a task that takes deliveries of `{}` panicked (see the log): connect another transport, or restart the process",

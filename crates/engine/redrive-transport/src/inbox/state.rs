@@ -25,6 +25,15 @@ enum Status {
     Closed,
 }
 
+/// What became of deliveries that were added.
+pub(super) enum Added<T> {
+    /// The inbox was empty.
+    First,
+    More,
+    /// They are not in the inbox, which is closed.
+    Closed(Vec<T>),
+}
+
 impl<T> State<T> {
     pub(super) fn new() -> Self {
         Self { arrived: VecDeque::new(), unreceived: Vec::new(), open: Vec::new(), status: Status::Running }
@@ -92,11 +101,13 @@ impl<T> State<T> {
 }
 
 impl<T: Arrival> State<T> {
-    /// Adds deliveries. Returns true if the inbox was empty.
-    pub(super) fn push(&mut self, arrived: impl IntoIterator<Item = T>) -> bool {
+    pub(super) fn push(&mut self, arrived: impl IntoIterator<Item = T>) -> Added<T> {
+        if let Status::Closed = self.status {
+            return Added::Closed(arrived.into_iter().collect());
+        }
         let was_empty = self.arrived.is_empty();
         self.arrived.extend(arrived);
-        was_empty
+        if was_empty { Added::First } else { Added::More }
     }
 
     /// Removes the next delivery that is not lost, and the lost ones before it. Returns the result of

@@ -22,6 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use redrive_amqp091::{Basic, Method, basic};
 use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_core::transport::Origin;
 use tokio::sync::Notify;
 
 use crate::broker::Version;
@@ -85,7 +86,7 @@ impl DeliveryChannel {
     /// Opens a channel without a subscription, on which every acknowledgement is sent immediately. The queue may be missing.
     pub(crate) async fn immediate(connection: Arc<Connection>) -> Result<Arc<Self>, TransportError> {
         let channel = connection.channel_to_ask().await?;
-        let deliveries = DeliveryQueue::new(connection.own(&channel));
+        let deliveries = DeliveryQueue::new(connection.own(&channel), Origin::new("", "", ""));
         Ok(Arc::new(Self::with(AckWindow::immediate(), channel, deliveries, connection, 0)))
     }
 

@@ -7,6 +7,7 @@ use std::task::Context;
 use futures::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Bytes;
+use redrive_core::transport::Origin;
 use tokio::sync::oneshot;
 
 use super::confirms::Confirms;
@@ -104,8 +105,8 @@ impl OwnChannel {
     }
 
     /// Takes the deliveries of this channel from now on.
-    pub(super) fn take_deliveries(&self) -> Arc<Queue> {
-        let queue = Arc::<Queue>::default();
+    pub(super) fn take_deliveries(&self, origin: Origin) -> Arc<Queue> {
+        let queue = Arc::new(Queue::new(origin));
         self.take(&Inbound::Deliveries(Arc::clone(&queue)));
         queue
     }

@@ -15,7 +15,7 @@ fn next(channels: &OwnChannels) -> Option<String> {
 fn a_number_of_a_channel_is_used_again() {
     let channels = OwnChannels::default();
     let old = channels.register(1);
-    let _deliveries = old.take_deliveries();
+    let _deliveries = old.take_deliveries(Origin::new("orders", "", ""));
     channels.broker_ends(1, Ended::ByTheBroker(406, "no".into()));
     assert!(channels.deliveries_of(1).is_none());
     channels.is_over(1);
@@ -75,7 +75,7 @@ fn late_confirms_of_a_channel_that_the_library_ends_are_still_taken() {
 #[test]
 fn who_waits_for_a_message_hears_of_the_end_of_the_channel_once_the_library_has_answered() {
     let channels = OwnChannels::default();
-    let deliveries = DeliveryQueue::new(channels.register(1));
+    let deliveries = DeliveryQueue::new(channels.register(1), Origin::new("orders", "", ""));
     let mut getting = deliveries.get("orders", false).boxed();
     assert!((&mut getting).now_or_never().is_none());
     assert!(next(&channels).is_some_and(|frame| frame.contains("orders")));

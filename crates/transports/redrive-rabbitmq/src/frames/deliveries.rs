@@ -1,10 +1,12 @@
 //! The deliveries and the answers to `basic.get` that are taken off the stream, between it and their consumer.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Bytes;
+use redrive_core::transport::Origin;
 use tokio::sync::Notify;
 
 use super::ended::Ended;
@@ -14,31 +16,31 @@ use super::ended::Ended;
 pub(crate) struct TakenDelivery {
     pub(crate) tag: u64,
     pub(crate) redelivered: bool,
-    pub(crate) source: Arc<Source>,
+    pub(crate) origin: Origin,
     /// The payload of the content header.
     pub(crate) header: Bytes,
     pub(crate) body: Bytes,
 }
 
-/// Where a message was published to.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) exchange: String,
-    pub(crate) routing_key: String,
+/// Where deliveries flow to as soon as they are read. Called by the task that reads the connection: it must not wait.
+pub(crate) trait Sink: Send + Sync {
+    /// Takes all of these deliveries, which are in the broker's order.
+    fn take(&self, deliveries: &mut VecDeque<TakenDelivery>);
 }
 
 /// Deliveries between the stream and their consumer: at most as many as the prefetch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Notify,
 }
 
-#[derive(Debug, Default)]
 struct Waiting {
     deliveries: VecDeque<TakenDelivery>,
+    /// Without one, deliveries wait to be taken.
+    sink: Option<Arc<dyn Sink>>,
     /// That of the last delivery: usually also that of the next.
-    source: Arc<Source>,
+    origin: Origin,
     /// The answers to `basic.get` that nobody has taken yet, in the order of the requests.
     answers: VecDeque<Option<Got>>,
     ended: Option<Ended>,
@@ -48,14 +50,31 @@ struct Waiting {
 pub(crate) type Got = (TakenDelivery, u32);
 
 impl Queue {
-    /// Returns the source of these names; the same one while they stay the same.
-    pub(super) fn source(&self, exchange: &str, routing_key: &str) -> Arc<Source> {
+    /// Creates the queue of a channel whose deliveries have this origin, but for exchange and routing key.
+    pub(super) fn new(origin: Origin) -> Self {
+        let waiting = Waiting {
+            deliveries: VecDeque::new(),
+            sink: None,
+            origin,
+            answers: VecDeque::new(),
+            ended: None,
+        };
+        Self { waiting: Mutex::new(waiting), arrived: Notify::new() }
+    }
+
+    /// Returns the origin of these names; the same one while they stay the same.
+    pub(super) fn origin(&self, exchange: &str, routing_key: &str) -> Origin {
         let mut waiting = self.waiting();
-        if waiting.source.exchange != exchange || waiting.source.routing_key != routing_key {
-            waiting.source =
-                Arc::new(Source { exchange: exchange.to_owned(), routing_key: routing_key.to_owned() });
+        if waiting.origin.exchange() != exchange || waiting.origin.routing_key() != routing_key {
+            waiting.origin = waiting.origin.clone().published_to(exchange, routing_key);
         }
-        Arc::clone(&waiting.source)
+        waiting.origin.clone()
+    }
+
+    /// Lets the deliveries that are here, and all later ones, flow to this sink.
+    pub(super) fn flow_to(&self, sink: Arc<dyn Sink>) {
+        self.waiting().sink = Some(sink);
+        self.wake();
     }
 
     /// Adds a delivery, without waking the consumer.
@@ -74,7 +93,13 @@ impl Queue {
         self.wake();
     }
 
+    /// Passes on what was added: to the sink, or to the consumer that waits.
     pub(super) fn wake(&self) {
+        let waiting = &mut *self.waiting();
+        // Locked meanwhile: what another thread passes on must not overtake it.
+        if let Some(sink) = waiting.sink.as_ref().filter(|_| !waiting.deliveries.is_empty()) {
+            sink.take(&mut waiting.deliveries);
+        }
         self.arrived.notify_one();
     }
 
@@ -111,23 +136,58 @@ impl Queue {
     }
 }
 
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("deliveries", &self.deliveries.len())
+            .field("answers", &self.answers.len())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn delivery(queue: &Queue, tag: u64) -> TakenDelivery {
-        let source = queue.source("orders", "paid");
-        TakenDelivery { tag, redelivered: false, source, header: Bytes::new(), body: Bytes::new() }
+        let origin = queue.origin("orders", "paid");
+        TakenDelivery { tag, redelivered: false, origin, header: Bytes::new(), body: Bytes::new() }
+    }
+
+    fn queue() -> Queue {
+        Queue::new(Origin::new("work", "", ""))
     }
 
     #[test]
-    fn names_that_repeat_are_shared() {
-        let queue = Queue::default();
-        let (first, second) = (delivery(&queue, 1), delivery(&queue, 2));
-        assert!(Arc::ptr_eq(&first.source, &second.source));
-        assert_eq!(
-            *queue.source("", "orders"),
-            Source { exchange: String::new(), routing_key: "orders".into() }
-        );
+    fn origins_follow_the_names_of_each_delivery() {
+        let queue = queue();
+        let names =
+            |origin: &Origin| [origin.queue(), origin.exchange(), origin.routing_key()].map(str::to_owned);
+        assert_eq!(names(&delivery(&queue, 1).origin), ["work", "orders", "paid"]);
+        assert_eq!(names(&queue.origin("", "work")), ["work", "", "work"]);
+        assert_eq!(names(&delivery(&queue, 2).origin), ["work", "orders", "paid"]);
+    }
+
+    #[derive(Default)]
+    struct Tags(Mutex<Vec<u64>>);
+
+    impl Sink for Tags {
+        fn take(&self, deliveries: &mut VecDeque<TakenDelivery>) {
+            self.0.lock().extend(deliveries.drain(..).map(|taken| taken.tag));
+        }
+    }
+
+    #[test]
+    fn deliveries_flow_to_a_sink_in_their_order_once_all_of_a_read_is_there() {
+        let (queue, tags) = (queue(), Arc::<Tags>::default());
+        (1..=2).for_each(|tag| queue.push(delivery(&queue, tag)));
+        queue.flow_to(tags.clone());
+        assert_eq!(*tags.0.lock(), [1, 2]);
+        (3..=4).for_each(|tag| queue.push(delivery(&queue, tag)));
+        assert_eq!(*tags.0.lock(), [1, 2], "the read is not over");
+        queue.wake();
+        assert_eq!(*tags.0.lock(), [1, 2, 3, 4]);
+        assert!(queue.is_empty());
     }
 }

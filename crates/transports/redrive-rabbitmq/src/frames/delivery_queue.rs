@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use redrive_amqp091::{Method, ShortStr, basic};
+use redrive_core::transport::Origin;
 
 use super::channels::OwnChannel;
-use super::deliveries::{Got, Queue, TakenDelivery};
+use super::deliveries::{Got, Queue, Sink, TakenDelivery};
 
 /// A channel whose deliveries are taken and settled here: the consumer's end of their queue.
 #[derive(Debug)]
@@ -16,10 +17,20 @@ pub(crate) struct DeliveryQueue {
 }
 
 impl DeliveryQueue {
-    /// Takes the deliveries of this channel from now on.
-    pub(crate) fn new(channel: OwnChannel) -> Self {
-        let queue = channel.take_deliveries();
+    /// Takes the deliveries of this channel from now on; exchange and routing key of their origin come with each.
+    pub(crate) fn new(channel: OwnChannel, origin: Origin) -> Self {
+        let queue = channel.take_deliveries(origin);
         Self { channel, queue }
+    }
+
+    /// Lets the deliveries that are here, and all later ones, flow to this sink instead of waiting to be taken.
+    pub(crate) fn flow_to(&self, sink: Arc<dyn Sink>) {
+        self.queue.flow_to(sink);
+    }
+
+    /// Passes on at once what was read already.
+    pub(crate) fn flush(&self) {
+        self.queue.wake();
     }
 
     /// Returns the channel, on which its deliveries are settled.
@@ -72,13 +83,13 @@ mod tests {
     use crate::frames::OwnChannels;
 
     fn delivery(queue: &Queue, tag: u64) -> TakenDelivery {
-        let source = queue.source("orders", "paid");
-        TakenDelivery { tag, redelivered: false, source, header: Bytes::new(), body: Bytes::new() }
+        let origin = queue.origin("orders", "paid");
+        TakenDelivery { tag, redelivered: false, origin, header: Bytes::new(), body: Bytes::new() }
     }
 
     #[tokio::test]
     async fn a_consumer_is_woken_once_for_all_that_is_there() {
-        let consumer = DeliveryQueue::new(OwnChannels::default().register(1));
+        let consumer = DeliveryQueue::new(OwnChannels::default().register(1), Origin::new("orders", "", ""));
         let queue = Arc::clone(&consumer.queue);
         let mut arrived = std::pin::pin!(consumer.arrived());
         assert!(futures::FutureExt::now_or_never(&mut arrived).is_none());

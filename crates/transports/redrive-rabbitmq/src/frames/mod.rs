@@ -48,6 +48,6 @@ mod writer;
 pub(crate) use channels::{CloseReason, OwnChannel, OwnChannels};
 pub(crate) use confirms::{Answer, Written};
 pub(crate) use copies::CopyChannel;
-pub(crate) use deliveries::{Got, TakenDelivery};
+pub(crate) use deliveries::{Got, Sink, TakenDelivery};
 pub(crate) use delivery_queue::DeliveryQueue;
 pub(crate) use runtime::{Opened, connect};

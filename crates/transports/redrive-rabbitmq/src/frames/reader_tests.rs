@@ -2,6 +2,7 @@ use super::*;
 use crate::frames::delivery_queue::DeliveryQueue;
 use proptest::prelude::*;
 use redrive_core::Bytes;
+use redrive_core::transport::Origin;
 
 fn frame(frame_type: u8, payload: &[u8]) -> Vec<u8> {
     let size = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -77,7 +78,7 @@ proptest! {
         pieces in proptest::collection::vec(prop_oneof![1..20_usize, 1..20_000_usize], 1..8),
     ) {
         let deliveries = OwnChannels::default();
-        let consumers = [DeliveryQueue::new(deliveries.register(1)), DeliveryQueue::new(deliveries.register(2))];
+        let consumers = [DeliveryQueue::new(deliveries.register(1), Origin::new("orders", "", "")), DeliveryQueue::new(deliveries.register(2), Origin::new("orders", "", ""))];
         let mut channels = [const { std::collections::VecDeque::new() }; 3];
         let mut expected = [const { Vec::new() }; 3];
         for (tag, (channel, body, each)) in (1..).zip(messages) {
@@ -117,7 +118,7 @@ proptest! {
 #[test]
 fn the_library_hears_that_the_connection_lives() {
     let deliveries = OwnChannels::default();
-    let consumer = DeliveryQueue::new(deliveries.register(1));
+    let consumer = DeliveryQueue::new(deliveries.register(1), Origin::new("orders", "", ""));
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let began = Instant::now();
     let mut comes = |after: Duration| {
@@ -164,7 +165,7 @@ fn answers_to_basic_get_are_taken_behind_the_deliveries_before_them() {
             .concat();
     for pieces in [&[100_000][..], &[1], &[7, 50]] {
         let channels = OwnChannels::default();
-        let consumer = DeliveryQueue::new(channels.register(1));
+        let consumer = DeliveryQueue::new(channels.register(1), Origin::new("orders", "", ""));
         let mut reader = FrameReader::new(0, Greeting::default(), channels);
         assert_eq!(passed_on(&mut reader, &stream, pieces), of_the_library);
         assert_eq!(taken_by(&consumer), [(1, 6)]);
@@ -185,7 +186,7 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
     for stream in [longer, open] {
         for piece in [1, stream.len()] {
             let deliveries = OwnChannels::default();
-            let consumer = DeliveryQueue::new(deliveries.register(1));
+            let consumer = DeliveryQueue::new(deliveries.register(1), Origin::new("orders", "", ""));
             let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
             let read = stream.chunks(piece).try_for_each(|piece| {
                 reader.room()[..piece.len()].copy_from_slice(piece);
@@ -201,7 +202,7 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
 #[test]
 fn a_channel_that_ended_is_taken_no_more() {
     let deliveries = OwnChannels::default();
-    let consumer = DeliveryQueue::new(deliveries.register(1));
+    let consumer = DeliveryQueue::new(deliveries.register(1), Origin::new("orders", "", ""));
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let whole = delivery(1, 1, b"body", 4).concat();
     let close = frame(METHOD, &[0, 20, 0, 40, 1, 148, 0, 0, 0, 0, 0]);

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use redrive_amqp091::{ContentHeader, channel};
 use redrive_core::Bytes;
+use redrive_core::transport::Origin;
 
 use super::channels::{OwnChannel, OwnChannels};
 use super::confirms::{Answer, Written};
@@ -62,7 +63,8 @@ struct Connection {
 impl Connection {
     fn new() -> Self {
         let channels = OwnChannels::default();
-        let consumers = [1, 2].map(|number| DeliveryQueue::new(channels.register(number)));
+        let consumers =
+            [1, 2].map(|number| DeliveryQueue::new(channels.register(number), Origin::new("orders", "", "")));
         let confirms = channels.register(3).take_confirms();
         let written =
             |at: usize| Written { header: Bytes::from(vec![0; 14]), body: Bytes::from(vec![0; at]) };

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use redrive_amqp091::{basic, channel, connection};
 use redrive_core::Bytes;
+use redrive_core::transport::Origin;
 
 use super::channels::OwnChannels;
 use super::confirms::Confirms;
-use super::deliveries::{Queue, Source, TakenDelivery};
+use super::deliveries::{Queue, TakenDelivery};
 use super::ended::Ended;
 use super::frame::{BODY, HEADER, METHOD};
 
@@ -38,7 +39,7 @@ struct Incomplete {
 
 #[derive(Debug)]
 enum Kind {
-    Delivery { tag: u64, redelivered: bool, source: Arc<Source>, queue: Arc<Queue>, behind: Option<u32> },
+    Delivery { tag: u64, redelivered: bool, origin: Origin, queue: Arc<Queue>, behind: Option<u32> },
     Return { text: String, confirms: Arc<Confirms> },
 }
 
@@ -222,10 +223,10 @@ impl Taker {
         let Incomplete { kind, content, .. } = self.incomplete.swap_remove(at);
         let Some(content) = content else { return };
         match kind {
-            Kind::Delivery { tag, redelivered, source, queue, behind } => {
+            Kind::Delivery { tag, redelivered, origin, queue, behind } => {
                 let mut body = Bytes::from(content.bytes);
                 let header = body.split_to(content.header);
-                let delivery = TakenDelivery { tag, redelivered, source, header, body };
+                let delivery = TakenDelivery { tag, redelivered, origin, header, body };
                 match behind {
                     Some(behind) => queue.answer(Some((delivery, behind))),
                     None => queue.push(delivery),
@@ -265,9 +266,9 @@ fn delivery(queue: Arc<Queue>, arguments: &[u8]) -> Option<(Kind, &[u8])> {
     let (redelivered, mut rest) = after.split_first()?;
     let exchange = std::str::from_utf8(short_text(&mut rest)?).ok()?;
     let routing_key = std::str::from_utf8(short_text(&mut rest)?).ok()?;
-    let source = queue.source(exchange, routing_key);
+    let origin = queue.origin(exchange, routing_key);
     let (tag, redelivered) = (u64::from_be_bytes(*tag), *redelivered != 0);
-    Some((Kind::Delivery { tag, redelivered, source, queue, behind: None }, rest))
+    Some((Kind::Delivery { tag, redelivered, origin, queue, behind: None }, rest))
 }
 
 fn ended(arguments: &[u8]) -> Ended {

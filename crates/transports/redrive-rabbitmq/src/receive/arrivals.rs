@@ -1,29 +1,51 @@
-//! Converts deliveries for the inbox.
+//! What flows from the connection into the inbox: deliveries as they were read, which their receiver converts.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use redrive_core::transport::Origin;
-use redrive_core::{Delivery, Message};
-use redrive_transport::Arrival;
+use redrive_core::{Bytes, Delivery, Message};
+use redrive_transport::{Arrival, Inlet};
 
 use crate::broker::{deaths, delivery_count};
 use crate::convert;
 use crate::delay::DelayStrategy;
 use crate::delivery_channel::DeliveryChannel;
-use crate::frames::TakenDelivery;
+use crate::frames::{Sink, TakenDelivery};
 use crate::receipt::Receipt;
 use crate::shared::Shared;
 
 /// A delivery that was not received yet. Dropping it gives it back to the broker.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(super) message: Message,
-    /// What the message lacks, because its headers are too large to be read.
-    pub(super) left_out: Option<String>,
+    /// The payload of the content header.
+    header: Bytes,
+    body: Bytes,
+    reading: Arc<Reading>,
     pub(super) origin: Origin,
     pub(super) redelivered: bool,
     pub(super) receipt: Receipt,
+}
+
+/// How the messages of one subscription are read.
+#[derive(Debug)]
+struct Reading {
+    strategy: Arc<dyn DelayStrategy>,
+    attempts_from_deaths: bool,
+}
+
+impl Arrived {
+    /// Reads the message, and says what it lacks because its headers are too large to be read.
+    pub(super) fn read(&self) -> (Message, Option<String>) {
+        let (mut message, left_out) = convert::read(&self.header, self.body.clone());
+        self.reading.strategy.arrived(&mut message);
+        if self.reading.attempts_from_deaths {
+            message = deaths::as_attempts(message, self.origin.queue(), SystemTime::now());
+        }
+        (message, left_out)
+    }
 }
 
 impl Arrival for Arrived {
@@ -32,48 +54,65 @@ impl Arrival for Arrived {
     }
 
     fn unreceived(&self) -> Option<Delivery> {
-        let delivery = Delivery::from_origin(self.message.clone(), &self.origin, SystemTime::now());
+        // Read like one that is handled: both are recognized by the same headers.
+        let (message, _) = self.read();
+        let delivery = Delivery::from_origin(message, &self.origin, SystemTime::now());
         Some(delivery.after_interruptions(self.receipt.channel().interruptions()))
     }
 }
 
-/// Converts the deliveries of one channel.
-pub(super) struct Arrivals<'a> {
-    channel: &'a Arc<DeliveryChannel>,
-    strategy: Arc<dyn DelayStrategy>,
-    attempts_from_deaths: bool,
-    /// Origin of the last delivery: usually also that of the next.
-    origin: Origin,
+/// Puts the deliveries of one subscription into the inbox, on the task that reads the connection: none of another task wakes for
+/// them.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// Weak: the channel holds its deliveries, and they hold this.
+    channel: Weak<DeliveryChannel>,
+    inlet: Inlet<Arrived>,
+    reading: Arc<Reading>,
+    delivered: AtomicUsize,
+    last_tag: AtomicU64,
 }
 
-impl<'a> Arrivals<'a> {
-    pub(super) fn on(shared: &Shared, channel: &'a Arc<DeliveryChannel>) -> Self {
-        let (strategy, origin) = (shared.facts.strategy(), origin(shared.queue(), "", ""));
-        Self { channel, strategy, attempts_from_deaths: shared.options.attempts_from_deaths, origin }
+impl Flow {
+    pub(super) fn new(shared: &Shared, channel: &Arc<DeliveryChannel>, inlet: Inlet<Arrived>) -> Arc<Self> {
+        let (strategy, attempts_from_deaths) = (shared.facts.strategy(), shared.options.attempts_from_deaths);
+        Arc::new(Self {
+            channel: Arc::downgrade(channel),
+            inlet,
+            reading: Arc::new(Reading { strategy, attempts_from_deaths }),
+            delivered: AtomicUsize::new(0),
+            last_tag: AtomicU64::new(0),
+        })
     }
 
-    pub(super) fn convert(&mut self, taken: TakenDelivery) -> Arrived {
-        let TakenDelivery { tag, redelivered, source, header, body } = taken;
-        let (mut message, left_out) = convert::read(&header, body);
-        let (exchange, routing_key) = (&*source.exchange, &*source.routing_key);
-        if self.origin.exchange() != exchange || self.origin.routing_key() != routing_key {
-            self.origin = origin(self.origin.queue(), exchange, routing_key);
-        }
-        self.strategy.arrived(&mut message);
-        // Read here already, so that lost and handled deliveries are recognized by the same headers.
-        if self.attempts_from_deaths {
-            message = deaths::as_attempts(message, self.origin.queue(), SystemTime::now());
-        }
-        Arrived {
-            message,
-            left_out,
-            origin: self.origin.clone(),
-            redelivered,
-            receipt: Receipt::new(tag, Arc::clone(self.channel)),
-        }
+    /// Returns the number of deliveries since the last call.
+    pub(super) fn take_delivered(&self) -> usize {
+        self.delivered.swap(0, Ordering::Relaxed)
+    }
+
+    /// Returns the tag of the last delivery; 0 before the first.
+    pub(super) fn last_tag(&self) -> u64 {
+        self.last_tag.load(Ordering::Relaxed)
     }
 }
 
-fn origin(queue: &str, exchange: &str, routing_key: &str) -> Origin {
-    Origin::new(queue, exchange, routing_key).with_counting_headers(&delivery_count::HEADERS)
+impl Sink for Flow {
+    fn take(&self, deliveries: &mut VecDeque<TakenDelivery>) {
+        // Without users, the channel closes, and the broker delivers them again.
+        let Some(channel) = self.channel.upgrade() else { return deliveries.clear() };
+        self.delivered.fetch_add(deliveries.len(), Ordering::Relaxed);
+        if let Some(last) = deliveries.back() {
+            self.last_tag.store(last.tag, Ordering::Relaxed);
+        }
+        self.inlet.push(deliveries.drain(..).map(|taken| {
+            let TakenDelivery { tag, redelivered, origin, header, body } = taken;
+            let (receipt, reading) = (Receipt::new(tag, Arc::clone(&channel)), Arc::clone(&self.reading));
+            Arrived { header, body, reading, origin, redelivered, receipt }
+        }));
+    }
+}
+
+/// Returns the origin of what is delivered from this queue, but for exchange and routing key.
+pub(super) fn origin(queue: &str) -> Origin {
+    Origin::new(queue, "", "").with_counting_headers(&delivery_count::HEADERS)
 }

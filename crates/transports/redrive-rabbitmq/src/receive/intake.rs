@@ -9,7 +9,7 @@ use redrive_transport::{ReconnectBackoff, Source, Wishes};
 use tokio::time::timeout;
 use tracing::{error, warn};
 
-use super::arrivals::{Arrivals, Arrived};
+use super::arrivals::{Arrived, Flow};
 use super::idle::IdleWatch;
 use super::prefetch::Sizing;
 use super::subscription::{CANCEL_TIMEOUT, Over, Subscription};
@@ -21,11 +21,9 @@ use crate::topology;
 const UNWATCHED: Duration = Duration::from_secs(1);
 /// After a subscription that lived this long, the next one is not delayed.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
-/// Maximum number of deliveries that are passed on together.
-const PASSED_ON_TOGETHER: usize = 64;
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Receives deliveries until it is told to end. When `source` is dropped, deliveries that were not received go back.
+/// Keeps a subscription, whose deliveries flow into the inbox, until it is told to end.
 pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
     let mut intake = Intake {
         sizing: None,
@@ -136,7 +134,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Receives deliveries of one subscription. `None`: it was ended because another limit is wanted.
+    /// Lets the deliveries of one subscription flow. `None`: it was ended because another limit is wanted.
     async fn take(
         &mut self,
         source: &Source<Arrived>,
@@ -146,43 +144,33 @@ impl Intake<'_> {
     ) -> Option<Ended> {
         let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_EVERY, CHECK_EVERY);
         let channel = Arc::clone(&subscription.channel);
-        let mut arrivals = Arrivals::on(self.shared, &channel);
-        let (mut read, mut arrived) = (Vec::new(), Vec::new());
-        let (mut delivered, mut last_tag) = (0, 0);
+        let flow = Flow::new(self.shared, &channel, source.inlet());
+        channel.deliveries().flow_to(Arc::<Flow>::clone(&flow));
         self.idle.begin();
         let may_grow = self.may_grow(limit);
         loop {
             tokio::select! {
-                // Passes on all available deliveries: the consumer is woken once for them.
-                next = subscription.next(PASSED_ON_TOGETHER, &mut read) => {
-                    delivered += read.len();
-                    last_tag = read.last().map_or(last_tag, |read| read.tag);
-                    arrived.extend(read.drain(..).map(|read| arrivals.convert(read)));
-                    source.push(arrived.drain(..));
-                    if let Err(Over(why)) = next {
-                        return Some(Ended::Cut(why));
-                    }
-                },
+                Over(why) = subscription.ended() => return Some(Ended::Cut(why)),
                 // The stream should end with the channel; if it does not, nothing would ever be redelivered.
                 _ = check.tick() => {
                     if !channel.is_live() {
                         return Some(Ended::Cut("the channel ended".to_owned()));
                     }
-                    let delivered = std::mem::take(&mut delivered);
+                    let delivered = flow.take_delivered();
                     if delivered > 0 {
                         self.idle.arrived();
                     } else if self.idle.passed(CHECK_EVERY)
-                        && let Some(why) = self.is_blind(subscription, last_tag).await
+                        && let Some(why) = self.is_blind(subscription, flow.last_tag()).await
                     {
                         return Some(Ended::Blind(why));
                     }
                     if let Some(sizing) = self.sizing.as_mut().filter(|_| may_grow)
                         && sizing.after_a_second(delivered)
                     {
-                        return self.stop(source, subscription).await;
+                        return stop(subscription).await;
                     }
                 },
-                () = wishes.other_than(limit) => return self.stop(source, subscription).await,
+                () = wishes.other_than(limit) => return stop(subscription).await,
             }
         }
     }
@@ -211,19 +199,6 @@ impl Intake<'_> {
         }
     }
 
-    /// Ends a subscription in order. Earlier deliveries still arrive, and can be settled.
-    async fn stop(&self, source: &Source<Arrived>, subscription: &mut Subscription) -> Option<Ended> {
-        if let Err(why) = subscription.cancel().await {
-            return Some(Ended::Cut(why));
-        }
-        let channel = Arc::clone(&subscription.channel);
-        let mut arrivals = Arrivals::on(self.shared, &channel);
-        let mut read = Vec::new();
-        subscription.rest_after_cancel(&mut read).await;
-        source.push(read.into_iter().map(|read| arrivals.convert(read)).collect::<Vec<_>>());
-        None
-    }
-
     /// Gives back all deliveries of a subscription that ended unexpectedly. Returns why it ended.
     async fn after_cut(
         &mut self,
@@ -249,12 +224,18 @@ impl Intake<'_> {
         // If only the subscription ended, the channel lives as long as the slowest handler, and its end would count all deliveries
         // as failed.
         let _ = timeout(CANCEL_TIMEOUT, channel.give_back_all()).await;
-        // Deliveries that were not passed on are redelivered too.
-        let mut arrivals = Arrivals::on(self.shared, &channel);
-        let mut read = Vec::new();
-        subscription.rest(&mut read);
-        source.push(read.into_iter().map(|read| arrivals.convert(read)).collect::<Vec<_>>());
+        // Deliveries that were not received are redelivered too.
+        channel.deliveries().flush();
         self.unreceived.extend(source.take_unreceived());
         why
     }
+}
+
+/// Ends a subscription in order. Earlier deliveries still arrive, and can be settled.
+async fn stop(subscription: &mut Subscription) -> Option<Ended> {
+    if let Err(why) = subscription.cancel().await {
+        return Some(Ended::Cut(why));
+    }
+    subscription.rest_after_cancel().await;
+    None
 }

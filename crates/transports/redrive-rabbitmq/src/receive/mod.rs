@@ -2,9 +2,9 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`intake`] | the task that owns the subscription, and subscribes again when it ends |
+//! | [`intake`] | the task that owns the subscription, and subscribes again when it ends; no delivery goes through it |
 //! | [`subscription`] | begins and ends one subscription |
-//! | [`arrivals`] | converts deliveries of the client library for the inbox |
+//! | [`arrivals`] | what flows from the connection into the inbox, and how it is read |
 //! | [`prefetch`] | adapts the prefetch to the throughput |
 //! | [`idle`] | decides when to renew a subscription that brings no deliveries |
 
@@ -44,7 +44,8 @@ impl RabbitMqReceiver {
     }
 
     fn received(&self, arrived: Arrived) -> Received<Receipt> {
-        let Arrived { message, left_out, origin, redelivered, receipt } = arrived;
+        let (message, left_out) = arrived.read();
+        let Arrived { origin, redelivered, receipt, .. } = arrived;
         if delivery_count::is_missing(message.headers(), redelivered) {
             self.warn_of_missing_counts();
         }

@@ -12,12 +12,13 @@ use redrive_transport::Wishes;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
+use super::arrivals::origin;
 use crate::broker::{QueueType, Version};
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::delivery_channel::DeliveryChannel;
 use crate::error;
-use crate::frames::{DeliveryQueue, TakenDelivery};
+use crate::frames::DeliveryQueue;
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -100,7 +101,7 @@ impl Subscription {
         limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
         let queue = short(shared.queue(), "the name of a queue").map_err(Refused::Other)?;
         // Before the first delivery can come.
-        let deliveries = DeliveryQueue::new(connection.own(&channel));
+        let deliveries = DeliveryQueue::new(connection.own(&channel), origin(shared.queue()));
         let arguments = arguments(&shared.options, connection.version);
         let consuming =
             channel.basic_consume(queue, CONSUMER_TAG.into(), BasicConsumeOptions::default(), arguments);
@@ -132,35 +133,22 @@ impl Subscription {
         }
     }
 
-    /// Waits until something has arrived, and adds up to `most` deliveries to `read`; an error if the subscription has ended, with
-    /// all that had arrived before. Cancel safe.
-    pub(super) async fn next(&mut self, most: usize, read: &mut Vec<TakenDelivery>) -> Result<(), Over> {
-        let ended = tokio::select! {
-            biased;
-            () = self.channel.deliveries().arrived() => {
-                read.extend(self.channel.deliveries().take(most));
-                return Ok(());
-            }
-            ended = self.consumer.next() => ended,
-        };
+    /// Waits until the subscription ends. All deliveries that had arrived before have flowed on then. Cancel safe.
+    pub(super) async fn ended(&mut self) -> Over {
+        let ended = self.consumer.next().await;
         // What was sent before the end was read before it.
-        self.rest(read);
-        Err(Over(match ended {
+        self.channel.deliveries().flush();
+        Over(match ended {
             Some(Err(error)) => error.to_string(),
             // The queue was deleted, or the broker took back deliveries that were held too long.
             _ => "RabbitMQ ended the subscription".to_owned(),
-        }))
+        })
     }
 
-    /// Adds the deliveries that have arrived already, and may be lost.
-    pub(super) fn rest(&self, read: &mut Vec<TakenDelivery>) {
-        read.extend(self.channel.deliveries().take(usize::MAX));
-    }
-
-    /// Adds the last deliveries after [`cancel`](Self::cancel): the consumer ends with the reply to it. The time limit is for a
+    /// Waits for the last deliveries after [`cancel`](Self::cancel): the consumer ends with the reply to it. The time limit is for a
     /// connection that is lost meanwhile.
-    pub(super) async fn rest_after_cancel(&mut self, read: &mut Vec<TakenDelivery>) {
-        while let Ok(Ok(())) = timeout(CANCEL_TIMEOUT, self.next(usize::MAX, read)).await {}
+    pub(super) async fn rest_after_cancel(&mut self) {
+        let _ = timeout(CANCEL_TIMEOUT, self.ended()).await;
         debug!(epoch = self.channel.epoch(), "takes no more deliveries");
     }
 }

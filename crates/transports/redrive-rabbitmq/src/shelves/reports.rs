@@ -7,6 +7,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use redrive_core::TransportError;
 use redrive_core::shelves::{EntryHandle, REPORT_QUEUE_PREFIX, ReportRequest, Reports};
+use redrive_core::transport::Origin;
 
 use crate::connection::{Channel, Connection, with_timeout};
 use crate::convert::short;
@@ -33,7 +34,7 @@ impl RabbitMqReports {
         let name = short(&queue, "the name of a queue")?;
         let declaring = channel.queue_declare(name, options, FieldTable::default());
         with_timeout(&channel, declaring).await.map_err(|error| error::declaring(&queue, error))?;
-        let deliveries = DeliveryQueue::new(connection.own(&channel));
+        let deliveries = DeliveryQueue::new(connection.own(&channel), Origin::new(&*queue, "", ""));
         Ok(Self { queue, channel, deliveries, _connection: connection })
     }
 
