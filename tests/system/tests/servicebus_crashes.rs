@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
-use redrive::transport::{Needs, Planning, Settlement};
+use redrive::transport::Needs;
 use redrive::{Disposition, Failure, Message, Transport};
 use redrive_brokers::report;
 use redrive_contract::Started;
@@ -187,10 +187,8 @@ impl Scene {
         if self.flow.by_hand() {
             let transport = Started::open(transport, &Needs::none()).await.unwrap();
             let received = transport.receive().await.unwrap().expect("it is there");
-            let facts = transport.facts();
-            let planning = Planning::new(transport.now(), &facts);
             let dead = Disposition::DeadLetter(Failure::custom("Broken", "it does not work"));
-            let settlement = Settlement::plan(&received.delivery, dead, &planning);
+            let settlement = transport.plan(&received.delivery, dead);
             transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error).unwrap();
             transport.close().await;
         } else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::transport::{Needs, Planning, Settlement};
+use redrive_core::transport::{Needs, Settlement};
 use redrive_core::{Delivery, Disposition, Failure, Reason, Shelf, Transport};
 
 use crate::started::Started;
@@ -24,17 +24,6 @@ pub(crate) fn needs() -> Needs {
     needs
 }
 
-/// Returns the settlement that the core plans.
-pub(crate) fn plan<T: Transport>(
-    transport: &Started<T>,
-    delivery: &Delivery,
-    disposition: Disposition,
-) -> Settlement {
-    let facts = transport.facts();
-    let planning = Planning::new(transport.now(), &facts);
-    Settlement::plan(delivery, disposition, &planning)
-}
-
 /// Returns a wait for which the core plans a copy, even if the broker retries in place.
 pub(crate) fn copied<T: Transport>(transport: &Started<T>) -> Duration {
     match transport.facts().delays.in_place {
@@ -45,13 +34,12 @@ pub(crate) fn copied<T: Transport>(transport: &Started<T>) -> Duration {
 
 /// Returns a retry, as the core plans it.
 pub(crate) fn retry<T: Transport>(transport: &Started<T>, delivery: &Delivery, wait: Duration) -> Settlement {
-    plan(transport, delivery, Disposition::Retry(wait, failure()))
+    transport.plan(delivery, Disposition::Retry(wait, failure()))
 }
 
 /// Returns a move onto a shelf, as the core plans it.
 pub(crate) fn shelve<T: Transport>(transport: &Started<T>, delivery: &Delivery, shelf: Shelf) -> Settlement {
-    plan(
-        transport,
+    transport.plan(
         delivery,
         match shelf {
             Shelf::Parking => Disposition::Park(failure()),

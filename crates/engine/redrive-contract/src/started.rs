@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::time::Duration;
 
 use redrive_core::transport::{
-    Facts, Needs, OpenError, ReceiptOf, Received, Receiver, SettleError, Settlement, Signal, Signals,
+    Facts, Needs, OpenError, Planning, ReceiptOf, Received, Receiver, SettleError, Settlement, Signal,
+    Signals,
 };
-use redrive_core::{Transport, TransportError, TransportErrorKind};
+use redrive_core::{Delivery, Disposition, Transport, TransportError, TransportErrorKind};
 use tokio::sync::watch;
 
 /// A transport that was opened and takes deliveries, together with its receiver and its signals. For tests without a consumer; it
@@ -84,6 +86,23 @@ impl<T: Transport> Started<T> {
     #[must_use]
     pub fn facts(&self) -> Facts {
         self.signalled.borrow().facts.clone().unwrap_or_else(|| Facts::new("unknown"))
+    }
+
+    /// Returns the settlement that the core plans.
+    #[must_use]
+    pub fn plan(&self, delivery: &Delivery, disposition: Disposition) -> Settlement {
+        let facts = self.facts();
+        Settlement::plan(delivery, disposition, &Planning::new(self.now(), &facts))
+    }
+
+    /// Returns the next delivery.
+    ///
+    /// # Panics
+    ///
+    /// When none comes in this time.
+    pub async fn next_within(&self, time: Duration) -> Received<ReceiptOf<T>> {
+        let received = tokio::time::timeout(time, self.receive()).await.expect("a delivery in time");
+        received.expect("receiving goes on").expect("there is one")
     }
 
     /// Returns how often the transport signalled that deliveries in flight were lost.

@@ -7,7 +7,7 @@ use redrive_core::{Disposition, Shelf};
 
 use crate::case::Case;
 use crate::harness::Harness;
-use crate::planning::{SHORT, copied, failure, plan, retry};
+use crate::planning::{SHORT, copied, failure, retry};
 
 /// A new message is a first attempt, handed out once, and not marked as redelivered.
 pub async fn the_first_arrival_is_the_first<H: Harness>(case: &Case<H>) {
@@ -56,11 +56,11 @@ pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) 
         case.settle(&transport, received.receipt, settlement).await;
     }
     let received = case.next_is(&transport, "a").await;
-    let settlement = plan(&*transport, &received.delivery, Disposition::snooze(SHORT));
+    let settlement = transport.plan(&received.delivery, Disposition::snooze(SHORT));
     case.settle(&transport, received.receipt, settlement).await;
     let received = case.next_is(&transport, "a").await;
     assert_eq!((received.delivery.attempt(), received.delivery.failures_in_place()), (6, 0));
-    let settlement = plan(&*transport, &received.delivery, Disposition::DeadLetter(failure()));
+    let settlement = transport.plan(&received.delivery, Disposition::DeadLetter(failure()));
     case.settle(&transport, received.receipt, settlement).await;
     let shelved = redrive_core::FailureHistory::read(&case.on_shelf(Shelf::DeadLetter, 1).await[0]);
     assert_eq!(shelved.attempt, redrive_core::Count::Known(6), "the shelf tells of all attempts");
@@ -87,7 +87,7 @@ pub async fn a_snooze_costs_no_attempt<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let received = case.next(&transport).await;
-    let settlement = plan(&*transport, &received.delivery, Disposition::snooze(SHORT));
+    let settlement = transport.plan(&received.delivery, Disposition::snooze(SHORT));
     case.settle(&transport, received.receipt, settlement).await;
     let again = case.complete_next(&transport).await;
     assert_eq!((again.attempt(), again.history().snoozes), (1, 1));

@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use crate::case::{Case, QUIET};
 use crate::eventually::eventually;
 use crate::harness::{Bench, Harness, StartedOf};
-use crate::planning::plan;
 use crate::samples;
 
 /// A shelf reports how many messages are on it.
@@ -242,7 +241,7 @@ async fn move_to<H: Harness>(
         Shelf::Parking => Disposition::Park(failure),
         _ => Disposition::DeadLetter(failure),
     };
-    let settlement = plan(transport, &received.delivery, disposition);
+    let settlement = transport.plan(&received.delivery, disposition);
     case.settle(transport, received.receipt, settlement).await;
 }
 

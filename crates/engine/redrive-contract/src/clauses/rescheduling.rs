@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::case::Case;
 use crate::harness::{Harness, StartedOf};
-use crate::planning::{CLOCK_ERROR, FAR, LONG, SHORT, failure, plan, retry};
+use crate::planning::{CLOCK_ERROR, FAR, LONG, SHORT, failure, retry};
 use crate::samples;
 
 /// A rescheduled message comes back, to the same queue.
@@ -115,7 +115,7 @@ pub async fn a_wait_longer_than_one_hop_is_never_cut_short<H: Harness>(case: &Ca
     case.publish_ids(&["a"]).await;
     let received = case.next(&transport).await;
     let begun = Instant::now();
-    let settlement = plan(&*transport, &received.delivery, Disposition::Retry(WAIT, failure()));
+    let settlement = transport.plan(&received.delivery, Disposition::Retry(WAIT, failure()));
     case.settle(&transport, received.receipt, settlement).await;
     loop {
         let received = case.next(&transport).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use redrive_contract::Started;
 use redrive_core::shelves::{EntryOutcome, Selection};
-use redrive_core::transport::{Needs, Planning, Settlement};
+use redrive_core::transport::{Needs, Settlement};
 use redrive_core::{
     Disposition, Failure, Message, Reason, Shelf, Shelves, Transport, TransportErrorKind, secs,
 };
@@ -25,11 +25,9 @@ async fn a_ladder_of_hours_runs_in_no_time() {
     let begun = orders.now();
     for hours in [1, 4, 24] {
         let received = orders.receive().await.unwrap().unwrap();
-        let facts = orders.facts();
-        let planning = Planning::new(orders.now(), &facts);
         let failure = Failure::new(Reason::RetryableError, "not yet");
         let disposition = Disposition::Retry(Duration::from_secs(hours * 3600), failure);
-        let settlement = Settlement::plan(&received.delivery, disposition, &planning);
+        let settlement = orders.plan(&received.delivery, disposition);
         orders.settle(received.receipt, settlement).await.unwrap();
     }
     let last = orders.receive().await.unwrap().unwrap();

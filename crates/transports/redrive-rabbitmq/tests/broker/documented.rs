@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{
-    self, Scene, bind, complete, dead_letter, exchange, message, needs, next, planned, publish, publish_to,
-    retry, settle, started, text, tidy_up, try_published, with_short_wait,
+    self, Scene, bind, complete, dead_letter, exchange, message, needs, next, publish, publish_to, retry,
+    settle, started, text, tidy_up, try_published, with_short_wait,
 };
 use lapin::options::{BasicGetOptions, BasicRejectOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
@@ -124,7 +124,7 @@ async fn goes_everywhere(transport: &Started<RabbitMq>) {
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let hand = next(transport).await;
         let settlement = match shelf {
-            Shelf::Parking => planned(transport, &hand.delivery, Disposition::Park(common::failure())),
+            Shelf::Parking => transport.plan(&hand.delivery, Disposition::Park(common::failure())),
             _ => dead_letter(transport, &hand.delivery),
         };
         settle(transport, hand.receipt, settlement).await;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{
-    Scene, complete, dead_letter, message, needs, next, planned, publish, retry, settle, started, tidy_up,
+    Scene, complete, dead_letter, message, needs, next, publish, retry, settle, started, tidy_up,
     with_short_wait,
 };
 use lapin::BasicProperties;
@@ -151,7 +151,7 @@ mod v4_3 {
         settle(&transport, received.receipt, settlement).await;
         let received = next(&transport).await;
         let snoozed = Disposition::snooze(Duration::from_millis(50));
-        let settlement = planned(&transport, &received.delivery, snoozed);
+        let settlement = transport.plan(&received.delivery, snoozed);
         assert!(settlement.stores_copy());
         settle(&transport, received.receipt, settlement).await;
         let received = next(&transport).await;

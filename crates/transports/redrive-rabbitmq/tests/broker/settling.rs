@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Scene, message, needs, next, planned, publish, published, retry, settle};
+use crate::common::{self, Scene, message, needs, next, publish, published, retry, settle};
 use futures::future::join_all;
 use lapin::BasicProperties;
 use lapin::ExchangeKind;
@@ -336,7 +336,7 @@ async fn what_the_broker_wrote_and_a_foreign_user_do_not_come_along(scene: Scene
     scene.publish_raw(&scene.queue, b"x", sent).await;
     let hand = next(&transport).await;
     assert_eq!(hand.delivery.broker_delivery_count(), 1, "a count that a client wrote is not believed");
-    let mut copy = planned(&transport, &hand.delivery, Disposition::DeadLetter(common::failure()));
+    let mut copy = transport.plan(&hand.delivery, Disposition::DeadLetter(common::failure()));
     if let Settlement::Shelve { copy, .. } = &mut copy {
         copy.properties_mut().user_id = Some("somebody-else".into());
     }

@@ -292,19 +292,11 @@ pub fn needs(waits: &[u64], prefetch: u32) -> Needs {
 
 /// The next delivery; fails when none comes in time.
 pub async fn next<T: Transport<Receiver = RabbitMqReceiver>>(transport: &Started<T>) -> Received<Receipt> {
-    let received = tokio::time::timeout(ARRIVAL, transport.receive()).await.expect("a delivery in time");
-    received.expect("receiving works").expect("a delivery")
-}
-
-/// What the consumer would have done about a failure.
-pub fn planned(transport: &Started<RabbitMq>, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let facts = transport.facts();
-    let planning = Planning::new(transport.now(), &facts);
-    Settlement::plan(delivery, disposition, &planning)
+    transport.next_within(ARRIVAL).await
 }
 
 pub fn retry(transport: &Started<RabbitMq>, delivery: &Delivery, wait: Duration) -> Settlement {
-    planned(transport, delivery, Disposition::Retry(wait, failure()))
+    transport.plan(delivery, Disposition::Retry(wait, failure()))
 }
 
 /// Redrives all dead letters, and returns their number.
@@ -314,7 +306,7 @@ pub async fn redriven(shelves: &impl Shelves) -> u64 {
 }
 
 pub fn dead_letter(transport: &Started<RabbitMq>, delivery: &Delivery) -> Settlement {
-    planned(transport, delivery, Disposition::DeadLetter(failure()))
+    transport.plan(delivery, Disposition::DeadLetter(failure()))
 }
 
 pub fn failure() -> Failure {

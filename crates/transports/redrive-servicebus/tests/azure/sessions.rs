@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redrive_brokers::report;
 use redrive_contract::Started;
-use redrive_core::transport::{Needs, Planning, Received, Settlement};
+use redrive_core::transport::{Needs, Received, Settlement};
 use redrive_core::{BoxError, Disposition, Failure, Message, Transport};
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
 use tokio::time::timeout;
@@ -23,10 +23,8 @@ async fn a_retry_is_written_on_the_message_and_keeps_its_place() -> Result<(), B
         let delivery = &received.delivery;
         assert_eq!((delivery.id(), delivery.attempt(), delivery.broker_delivery_count()), ("a1", attempt, 1));
         assert_eq!(delivery.history().past.len(), attempt as usize - 1);
-        let facts = transport.facts();
-        let planning = Planning::new(transport.now(), &facts);
         let retry = Disposition::Retry(Duration::from_millis(100), Failure::custom("Broken", "it fails"));
-        let settlement = Settlement::plan(delivery, retry, &planning);
+        let settlement = transport.plan(delivery, retry);
         settle(&transport, received.receipt, settlement).await?;
     }
     for id in ["a1", "a2"] {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use redrive_consumer::Consumer;
 use redrive_contract::{Started, eventually};
-use redrive_core::transport::{Needs, Planning, Received, Receiver, Settlement, Signal, Signals};
+use redrive_core::transport::{Needs, Received, Receiver, Settlement, Signal, Signals};
 use redrive_core::{
     BoxError, Delivery, Disposition, Failure, Message, Shelf, Shelves, Transport, TransportErrorKind,
 };
-use redrive_servicebus::{Receipt, ServiceBus};
+use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};
 use tokio::time::timeout;
 
@@ -30,23 +30,9 @@ async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
     Ok(Started::open(transport, &needs).await?)
 }
 
-async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
-    received.expect("receiving goes on").expect("there is one")
-}
-
 fn retry(transport: &Started<ServiceBus>, delivery: &Delivery) -> Settlement {
-    plan(
-        transport,
-        delivery,
-        Disposition::Retry(Duration::ZERO, Failure::custom("Broken", "it does not work")),
-    )
-}
-
-fn plan(transport: &Started<ServiceBus>, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let facts = transport.facts();
-    let planning = Planning::new(transport.now(), &facts);
-    Settlement::plan(delivery, disposition, &planning)
+    transport
+        .plan(delivery, Disposition::Retry(Duration::ZERO, Failure::custom("Broken", "it does not work")))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,14 +91,14 @@ async fn a_delivery_in_hand_outlives_its_connection() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     emulator.drop_connections();
     eventually("it connects again", async || transport.interruptions() > 0 && emulator.connections() == 1)
         .await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     assert!(view(&emulator).messages().is_empty());
     transport.publish(Message::new("").with_id("b")).await?;
-    assert_eq!(next(&transport).await.delivery.id(), "b");
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.id(), "b");
     Ok(())
 }
 
@@ -121,13 +107,13 @@ async fn a_link_that_is_detached_is_attached_again() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     emulator.detach(QUEUE);
     transport.publish(Message::new("").with_id("b")).await.ok();
     eventually("it noticed", async || transport.interruptions() > 0).await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     transport.publish(Message::new("").with_id("c")).await?;
-    while next(&transport).await.delivery.id() != "c" {}
+    while transport.next_within(TIMEOUT).await.delivery.id() != "c" {}
     Ok(())
 }
 
@@ -149,16 +135,16 @@ async fn the_first_message_after_idle_minutes_is_sent() -> Result<(), BoxError> 
         transport.shelves().browse(Shelf::DeadLetter, None, 1).await.expect("answered");
     };
     transport.publish(Message::new("").with_id("a")).await?;
-    let first = next(&transport).await;
+    let first = transport.next_within(TIMEOUT).await;
     transport.settle(first.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     detached().await;
     transport.publish(Message::new("").with_id("b")).await?;
-    let retried = next(&transport).await;
+    let retried = transport.next_within(TIMEOUT).await;
     assert_eq!(retried.delivery.id(), "b");
     detached().await;
     let settlement = retry(&transport, &retried.delivery);
     transport.settle(retried.receipt, settlement).await.map_err(|refused| refused.error)?;
-    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.attempt(), 2);
     Ok(())
 }
 
@@ -168,16 +154,16 @@ async fn a_lost_lock_is_lost_and_costs_no_attempt() -> Result<(), BoxError> {
     let transport = started(&emulator).await?;
     for way in ["complete", "retry", "dead-letter"] {
         transport.publish(Message::new("").with_id(way)).await?;
-        let held = next(&transport).await;
+        let held = transport.next_within(TIMEOUT).await;
         assert_eq!(view(&emulator).expire_locks(), 1);
         let settlement = match way {
             "complete" => Settlement::Complete,
             "retry" => retry(&transport, &held.delivery),
-            _ => plan(&transport, &held.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text"))),
+            _ => transport.plan(&held.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text"))),
         };
         let refused = transport.settle(held.receipt, settlement).await.expect_err("the lock is lost");
         assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{way}: {}", refused.error);
-        let again = next(&transport).await;
+        let again = transport.next_within(TIMEOUT).await;
         assert_eq!(
             (again.delivery.id(), again.delivery.attempt(), again.delivery.broker_delivery_count()),
             (way, 1, 2)
@@ -200,7 +186,7 @@ async fn a_copy_that_is_too_large_holds_up_no_other() -> Result<(), BoxError> {
     }
     let mut held = Vec::new();
     for _ in 0..10 {
-        held.push(next(&transport).await);
+        held.push(transport.next_within(TIMEOUT).await);
     }
     let settled = held.into_iter().map(|Received { delivery, receipt, .. }| {
         let settlement = retry(&transport, &delivery);
@@ -219,7 +205,7 @@ async fn a_copy_that_is_too_large_holds_up_no_other() -> Result<(), BoxError> {
     }
     assert_eq!(kept.len(), 1, "it stays in flight");
     for _ in 0..9 {
-        let again = next(&transport).await;
+        let again = transport.next_within(TIMEOUT).await;
         assert_eq!(again.delivery.attempt(), 2);
         transport.settle(again.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     }
@@ -235,7 +221,11 @@ async fn locks_are_renewed_for_as_long_as_it_takes() -> Result<(), BoxError> {
     for id in ["a", "b", "c"] {
         transport.publish(Message::new("").with_id(id)).await?;
     }
-    let held = [next(&transport).await, next(&transport).await, next(&transport).await];
+    let held = [
+        transport.next_within(TIMEOUT).await,
+        transport.next_within(TIMEOUT).await,
+        transport.next_within(TIMEOUT).await,
+    ];
     let until = || view(&emulator).messages().iter().filter_map(|message| message.locked_until).min();
     let first = until();
     for _ in 0..2 {
@@ -260,7 +250,7 @@ async fn a_lock_is_renewed_no_longer_than_allowed() -> Result<(), BoxError> {
     let transport = options.connect(&emulator.connection_string()).await?;
     let transport = Started::open(transport, &Needs::none()).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     timeout(TIMEOUT, transport.lost(&held.receipt)).await.expect("the lock runs out");
     let refused = transport.settle(held.receipt, Settlement::Complete).await.expect_err("the lock is lost");
     assert_eq!(refused.error.kind(), TransportErrorKind::Lost);
@@ -275,18 +265,18 @@ async fn duplicate_detection_swallows_no_retry_and_no_redrive() -> Result<(), Bo
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
     for attempt in 1..4 {
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         assert_eq!((received.delivery.id(), received.delivery.attempt()), ("a", attempt));
         let settlement = retry(&transport, &received.delivery);
         transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     }
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let settlement =
-        plan(&transport, &received.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text")));
+        transport.plan(&received.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text")));
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     let all = redrive_core::shelves::Selection::All;
     assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &all).await?.into_result()?, 1);
-    let again = next(&transport).await;
+    let again = transport.next_within(TIMEOUT).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1));
     Ok(())
 }
@@ -296,7 +286,7 @@ async fn a_commit_that_is_not_answered_leaves_one_message() -> Result<(), BoxErr
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     emulator.inject(Fault::new(Step::Commit, Effect::DropConnection));
     let settlement = retry(&transport, &received.delivery);
     let refused = transport.settle(received.receipt, settlement.clone()).await.expect_err("no answer came");
@@ -316,7 +306,7 @@ async fn a_commit_that_is_not_answered_leaves_one_message() -> Result<(), BoxErr
     let refused = refused.await.expect("it is said in the end");
     assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
     assert_eq!(view(&emulator).messages().len(), 1);
-    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.attempt(), 2);
     Ok(())
 }
 
@@ -325,7 +315,7 @@ async fn a_copy_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), BoxE
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let settlement = retry(&transport, &received.delivery);
     let mut receipt = received.receipt;
     for (step, effect) in [
@@ -344,7 +334,7 @@ async fn a_copy_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), BoxE
         );
     }
     transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
-    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.attempt(), 2);
     Ok(())
 }
 
@@ -353,9 +343,9 @@ async fn a_description_is_as_long_as_it_may_be() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let failure = Failure::custom("Reason 👋".repeat(1000), "text 👋".repeat(5000));
-    let settlement = plan(&transport, &received.delivery, Disposition::DeadLetter(failure));
+    let settlement = transport.plan(&received.delivery, Disposition::DeadLetter(failure));
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     assert!(shelved[0].history.error.as_ref().is_some_and(|error| error.contains("👋")));
@@ -369,7 +359,7 @@ async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() 
     let emulator = emulator(settings).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    drop(next(&transport).await);
+    drop(transport.next_within(TIMEOUT).await);
     let dead = emulator.entity("orders/$DeadLetterQueue")?;
     eventually("it is dead-lettered", async || !dead.messages().is_empty()).await;
     let shelves = transport.shelves();
@@ -377,7 +367,7 @@ async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() 
     assert_eq!(shelved[0].broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
     let which = redrive_core::shelves::Selection::Reason("MaxDeliveryCountExceeded".to_owned());
     assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?.into_result()?, 1);
-    let again = next(&transport).await;
+    let again = transport.next_within(TIMEOUT).await;
     assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 1));
     Ok(())
 }
@@ -418,20 +408,19 @@ async fn a_held_lock_keeps_the_place_of_a_message() -> Result<(), BoxError> {
         transport.publish(Message::new("").with_id(id)).await?;
     }
     for attempt in 1..4 {
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         assert_eq!((received.delivery.id(), received.delivery.attempt()), ("a", attempt));
-        let settlement = plan(
-            &transport,
+        let settlement = transport.plan(
             &received.delivery,
             Disposition::Retry(Duration::from_millis(20), Failure::custom("Broken", "text")),
         );
         assert!(matches!(settlement, Settlement::RetryInPlace { .. }), "{settlement:?}");
         transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     }
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     assert_eq!(received.delivery.id(), "a");
     transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
-    assert_eq!(next(&transport).await.delivery.id(), "b");
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.id(), "b");
     Ok(())
 }
 
@@ -444,7 +433,7 @@ async fn an_entity_that_does_not_answer_holds_up_no_settlement_of_another() -> R
     let shelves = transport.shelves();
     let transport = Started::open(transport, &Needs::none()).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let delivery = next(&transport).await;
+    let delivery = transport.next_within(TIMEOUT).await;
     // The first use of the parking queue needs a token for it.
     emulator.inject(Fault::new(Step::Cbs, Effect::DelayReply(LONGER_THAN_A_STALL)));
     let mut browsing = std::pin::pin!(shelves.browse(Shelf::Parking, None, 10));
@@ -472,13 +461,13 @@ async fn a_lock_is_held_for_a_whole_wait() -> Result<(), BoxError> {
     let transport = options.connect(&emulator.connection_string()).await?;
     let transport = Started::open(transport, &Needs::none()).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     tokio::time::sleep(lock * 3 / 4).await;
     let settlement =
-        plan(&transport, &received.delivery, Disposition::Retry(lock, Failure::custom("Broken", "text")));
+        transport.plan(&received.delivery, Disposition::Retry(lock, Failure::custom("Broken", "text")));
     assert!(matches!(settlement, Settlement::RetryInPlace { .. }), "{settlement:?}");
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
-    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.attempt(), 2);
     assert_eq!(transport.interruptions(), 0, "the lock expired before the wait was over");
     Ok(())
 }

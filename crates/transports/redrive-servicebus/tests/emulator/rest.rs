@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive_contract::{Started, eventually};
 use redrive_core::shelves::Selection;
-use redrive_core::transport::{Needs, Planning, Received, Settlement, Signals};
+use redrive_core::transport::{Needs, Received, Settlement, Signals};
 use redrive_core::{BoxError, Disposition, Failure, Message, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
@@ -36,24 +36,9 @@ async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
     Ok(Started::open(transport, &needs).await?)
 }
 
-async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
-    received.expect("receiving goes on").expect("there is one")
-}
-
-fn plan(
-    transport: &Started<ServiceBus>,
-    received: &Received<Receipt>,
-    disposition: Disposition,
-) -> Settlement {
-    let facts = transport.facts();
-    let planning = Planning::new(transport.now(), &facts);
-    Settlement::plan(&received.delivery, disposition, &planning)
-}
-
 fn retry(transport: &Started<ServiceBus>, received: &Received<Receipt>) -> Settlement {
     let failure = Failure::custom("Broken", "it does not work");
-    plan(transport, received, Disposition::Retry(Duration::ZERO, failure))
+    transport.plan(&received.delivery, Disposition::Retry(Duration::ZERO, failure))
 }
 
 async fn complete(transport: &Started<ServiceBus>, receipt: Receipt) {
@@ -70,7 +55,7 @@ async fn both_protocols_carry_the_same_message() -> Result<(), BoxError> {
     by_amqp.publish(message).await?;
 
     let by_rest = started(&emulator).await?;
-    let received = next(&by_rest).await;
+    let received = by_rest.next_within(TIMEOUT).await;
     assert_eq!(&received.delivery.message().body()[..], [0, 159, 255]);
     assert_eq!(received.delivery.message().properties().content_type.as_deref(), Some("image/x"));
     assert!(received.delivery.message().headers().contains("mixed-case"), "HTTP knows no upper case");
@@ -83,7 +68,7 @@ async fn both_protocols_carry_the_same_message() -> Result<(), BoxError> {
     let mut needs = Needs::none();
     needs.prefetch = 10;
     let by_amqp = Started::open(by_amqp, &needs).await?;
-    let again = next(&by_amqp).await;
+    let again = by_amqp.next_within(TIMEOUT).await;
     assert_eq!((again.delivery.attempt(), again.delivery.id()), (2, "a"));
     assert_eq!(again.delivery.message().headers(), copy.headers());
     assert_eq!(again.delivery.message().body(), copy.body());
@@ -100,7 +85,7 @@ async fn requests_at_once_take_every_message_once() -> Result<(), BoxError> {
     }
     let mut seen = BTreeSet::new();
     for _ in 0..100 {
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         assert!(seen.insert(received.delivery.id().to_owned()), "twice: {}", received.delivery.id());
         complete(&transport, received.receipt).await;
     }
@@ -118,7 +103,7 @@ async fn no_request_waits_longer_than_the_consumer_asks() -> Result<(), BoxError
     needs.max_wait_time = Some(Duration::from_secs(1));
     let transport = Started::open(transport, &needs).await?;
     transport.publish(Message::new("")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     complete(&transport, received.receipt).await;
     // The next request already waits, and the close waits for it.
     timeout(Duration::from_secs(20), transport.close()).await?;
@@ -132,7 +117,7 @@ async fn a_lock_is_renewed_for_as_long_as_its_delivery_is_in_hand() -> Result<()
     let emulator = emulator(settings).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     let locked_until = || -> Result<_, BoxError> { Ok(emulator.entity(QUEUE)?.messages()[0].locked_until) };
     let at_first = locked_until()?;
     eventually("the lock is renewed", async || locked_until().is_ok_and(|until| until != at_first)).await;
@@ -145,11 +130,11 @@ async fn what_is_no_longer_locked_is_lost_and_comes_again() -> Result<(), BoxErr
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     emulator.entity(QUEUE)?.expire_locks();
     let refused = transport.settle(held.receipt, Settlement::Complete).await.expect_err("it is lost");
     assert_eq!(refused.error.kind(), TransportErrorKind::Lost);
-    let again = next(&transport).await;
+    let again = transport.next_within(TIMEOUT).await;
     assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 2));
     Ok(())
 }
@@ -159,7 +144,7 @@ async fn where_the_original_is_not_deleted_both_are_left() -> Result<(), BoxErro
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let settlement = retry(&transport, &received);
     emulator.inject(
         Fault::new(Step::Settle, Effect::Refuse { condition: "amqp:internal-error".into() }).on(QUEUE),
@@ -170,7 +155,7 @@ async fn where_the_original_is_not_deleted_both_are_left() -> Result<(), BoxErro
     emulator.entity(QUEUE)?.expire_lock(1)?;
     let mut hops: Vec<u32> = Vec::new();
     for _ in 0..2 {
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         hops.push(received.delivery.history().copy_number);
         complete(&transport, received.receipt).await;
     }
@@ -184,10 +169,10 @@ async fn where_the_copy_is_not_stored_the_original_stays_in_flight() -> Result<(
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     emulator.inject(Fault::new(Step::Send, Effect::server_busy()).on(DEAD));
     let settlement =
-        plan(&transport, &received, Disposition::DeadLetter(Failure::custom("Broken", "for good")));
+        transport.plan(&received.delivery, Disposition::DeadLetter(Failure::custom("Broken", "for good")));
     let refused = transport.settle(received.receipt, settlement.clone()).await.expect_err("it is busy");
     let receipt = refused.receipt.expect("it is still in flight");
     transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
@@ -205,7 +190,7 @@ async fn it_goes_on_after_the_service_was_gone() -> Result<(), BoxError> {
     // This request may be the first to notice the dead connection.
     let published = async || transport.publish(Message::new("").with_id("a")).await.is_ok();
     eventually("it can publish again", published).await;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     assert_eq!(received.delivery.id(), "a");
     let mut receipt = received.receipt;
     let completed = async {
@@ -225,12 +210,12 @@ async fn what_the_broker_dead_lettered_is_read_and_redriven() -> Result<(), BoxE
     let emulator = emulator(settings).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     emulator.entity(QUEUE)?.expire_locks();
     drop(held);
     let reason = Selection::Reason("MaxDeliveryCountExceeded".into());
     assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &reason).await?.into_result()?, 1);
-    assert_eq!(next(&transport).await.delivery.id(), "a");
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.id(), "a");
     assert_eq!(emulator.entity(&format!("{QUEUE}/$DeadLetterQueue"))?.messages().len(), 0);
     Ok(())
 }
@@ -244,7 +229,7 @@ async fn what_the_broker_dead_lettered_is_put_back_with_its_reason() -> Result<(
     let transport = options().connect(&address(&emulator)?).await?;
     transport.publish(Message::new("").with_id("a")).await?;
     let transport = started(&emulator).await?;
-    drop(next(&transport).await);
+    drop(transport.next_within(TIMEOUT).await);
     let shelves = transport.shelves();
     eventually("it is dead-lettered", async || shelves.count(Shelf::DeadLetter).await.is_ok_and(|n| n == 1))
         .await;
@@ -256,7 +241,7 @@ async fn what_the_broker_dead_lettered_is_put_back_with_its_reason() -> Result<(
     assert_eq!((&restored.message, &restored.broker_reason), (&dead.message, &dead.broker_reason));
     assert_eq!(restored.broker_description, dead.broker_description);
     assert_eq!(shelves.redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?, 1);
-    let headers = next(&transport).await.delivery.message().headers().clone();
+    let headers = transport.next_within(TIMEOUT).await.delivery.message().headers().clone();
     assert!(!headers.iter().any(|(name, _)| name.contains("dead-letter")), "{headers:?}");
     Ok(())
 }
@@ -300,13 +285,13 @@ async fn what_a_late_request_locks_is_handed_out_at_once() -> Result<(), BoxErro
     // So that more than one request waits.
     for id in ["a", "b", "c"] {
         transport.publish(Message::new("").with_id(id)).await?;
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         complete(&transport, received.receipt).await;
     }
     emulator.inject(Fault::new(Step::Receive, Effect::server_busy()));
     for id in ["d", "e", "f"] {
         transport.publish(Message::new("").with_id(id)).await?;
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         assert_eq!(received.delivery.broker_delivery_count(), 1, "{id} waited for its lock to expire");
         complete(&transport, received.receipt).await;
         // A request has failed, and the next receiver is there.
@@ -334,13 +319,13 @@ async fn what_a_request_locks_beyond_a_pause_is_handed_out() -> Result<(), BoxEr
     emulator.inject(Fault::new(Step::Receive, Effect::DelayReply(LATE)).after(1));
     transport.resume().await?;
     // Its link is not closed while it is in flight.
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     let messages = || emulator.entity(QUEUE).expect("it is there").messages();
     let locked = || messages().iter().all(|message| message.locked_until.is_some());
     eventually("the second one is locked too", async || locked()).await;
     timeout(TIMEOUT, transport.pause()).await??;
     transport.resume().await?;
-    let late = next(&transport).await;
+    let late = transport.next_within(TIMEOUT).await;
     assert_eq!((late.delivery.id(), late.delivery.broker_delivery_count()), ("b", 1));
     for receipt in [held.receipt, late.receipt] {
         complete(&transport, receipt).await;
@@ -361,12 +346,12 @@ async fn a_copy_has_the_properties_that_are_named_like_headers_of_http() -> Resu
     }
     by_amqp.publish(message).await?;
     let transport = started(&emulator).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let settlement = retry(&transport, &received);
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     transport.close().await;
     let by_amqp = Started::open(by_amqp, &Needs::none()).await?;
-    let copy = next(&by_amqp).await;
+    let copy = by_amqp.next_within(TIMEOUT).await;
     assert_eq!(copy.delivery.attempt(), 2);
     for name in names {
         let value = copy.delivery.message().headers().get(name).and_then(|value| value.as_str());

@@ -12,7 +12,7 @@ use fe2o3_amqp_types::messaging::{Body, Data, Message as Wire};
 use fe2o3_amqp_types::primitives::Value;
 use redrive_core::transport::{Needs, Received, Receiver, Settlement, Signal, Signals};
 use redrive_core::{BoxError, Message, Shelf, Shelves, Transport, TransportErrorKind};
-use redrive_servicebus::{Receipt, ServiceBus, Sessions};
+use redrive_servicebus::{ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,11 +29,6 @@ async fn start(transport: ServiceBus, prefetch: u32) -> Result<Started<ServiceBu
     let mut needs = Needs::none();
     needs.prefetch = prefetch;
     Ok(Started::open(transport, &needs).await?)
-}
-
-async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
-    received.expect("receiving goes on").expect("there is one")
 }
 
 async fn send_unreadable(emulator: &Emulator) -> Result<(), BoxError> {
@@ -59,7 +54,7 @@ async fn messages_that_cannot_be_read_use_up_no_credit_and_hide_no_others() -> R
     }
     transport.publish(Message::new("").with_id("readable")).await?;
     let transport = start(transport, 1).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     assert_eq!(received.delivery.id(), "readable");
     let rejected = transport.settle(received.receipt, Settlement::NativeDeadLetter).await;
     rejected.map_err(|refused| refused.error)?;
@@ -76,7 +71,7 @@ async fn a_copy_that_is_refused_is_not_said_to_be_interrupted() -> Result<(), Bo
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
     let transport = start(transport, 1).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let refusal = Effect::Refuse { condition: "amqp:not-allowed".to_owned() };
     emulator.inject(Fault::new(Step::Send, refusal).on(QUEUE));
     let again = Settlement::Reschedule { wait: Duration::ZERO, copy: received.delivery.message().clone() };
@@ -98,7 +93,7 @@ async fn a_session_is_not_let_go_before_its_first_message_is_here() -> Result<()
     message.properties_mut().session_id = Some("s".to_owned());
     transport.publish(message).await?;
     let transport = start(transport, 1).await?;
-    assert_eq!(next(&transport).await.delivery.id(), "a");
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.id(), "a");
     Ok(())
 }
 
@@ -120,7 +115,7 @@ async fn locks_may_be_renewed_and_sessions_held_without_an_end() -> Result<(), B
         }
         let transport = start(transport, 1).await?;
         for id in ["first", "second"] {
-            let received = next(&transport).await;
+            let received = transport.next_within(TIMEOUT).await;
             assert_eq!(received.delivery.id(), id);
             let done = transport.settle(received.receipt, Settlement::Complete).await;
             done.map_err(|error| error.error)?;
@@ -189,7 +184,7 @@ async fn a_wait_without_an_end_is_scheduled() -> Result<(), BoxError> {
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
     transport.publish(Message::new("").with_id("later")).await?;
     let transport = start(transport, 1).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let copy = received.delivery.message().clone();
     let waits = Settlement::Reschedule { wait: Duration::MAX, copy };
     transport.settle(received.receipt, waits).await.map_err(|error| error.error)?;
@@ -240,7 +235,7 @@ async fn a_connection_that_is_dead_in_one_direction_is_given_up() -> Result<(), 
     transport.publish(Message::new("").with_id("a")).await?;
     // Only "a" and "b": any other arrival would be a sign of life of the connection.
     let transport = start(transport, 2).await?;
-    let held = next(&transport).await;
+    let held = transport.next_within(TIMEOUT).await;
     deaf.store(true, Ordering::Release);
     // Each attempt times out, the last one on the new connection.
     let stored = async { while transport.publish(Message::new("").with_id("c")).await.is_err() {} };
@@ -249,7 +244,7 @@ async fn a_connection_that_is_dead_in_one_direction_is_given_up() -> Result<(), 
     stored?;
     drop(unanswered.expect_err("nobody heard it"));
     eventually("the last message is settled", async || {
-        let Received { delivery, receipt } = next(&transport).await;
+        let Received { delivery, receipt } = transport.next_within(TIMEOUT).await;
         // The settlement of an expired lock is refused.
         transport.settle(receipt, Settlement::Complete).await.is_ok() && delivery.id() == "c"
     })

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::Started;
-use redrive_core::transport::{Needs, Planning, Received, Settlement};
-use redrive_core::{BoxError, Disposition, Failure, Message, Transport as _, TransportErrorKind};
+use redrive_core::transport::{Needs, Received, Settlement};
+use redrive_core::{BoxError, Disposition, Failure, Message, TransportErrorKind};
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::time::timeout;
@@ -44,9 +44,8 @@ impl Bench {
     async fn next(&self, disposition: Disposition) -> Result<(Receipt, Settlement), BoxError> {
         let received = timeout(TIMEOUT, self.transport.receive()).await??;
         let Received { delivery, receipt } = received.ok_or("receiving ended")?;
-        let facts = self.transport.facts();
-        let planning = Planning::new(self.transport.now(), &facts);
-        Ok((receipt, Settlement::plan(&delivery, disposition, &planning)))
+        let settlement = self.transport.plan(&delivery, disposition);
+        Ok((receipt, settlement))
     }
 
     async fn retry(&self) -> Result<(), BoxError> {

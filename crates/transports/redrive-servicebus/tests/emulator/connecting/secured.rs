@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use redrive_contract::Started;
-use redrive_core::transport::{Needs, Received, Settlement};
+use redrive_core::transport::{Needs, Settlement};
 use redrive_core::{BoxError, Message};
-use redrive_servicebus::{Options, Receipt, ServiceBus};
+use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Builder, Emulator, Settings};
-use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
 /// A key that no error may contain.
@@ -82,17 +81,12 @@ pub(crate) async fn a_message_goes_round(
     body: &str,
 ) -> Result<(), BoxError> {
     transport.publish(Message::new(body.to_owned()).with_id("m")).await?;
-    let first = next(transport).await;
+    let first = transport.next_within(TIMEOUT).await;
     let copy = first.delivery.message().clone();
     let rescheduled = transport.settle(first.receipt, Settlement::Reschedule { wait: WAIT, copy }).await;
     rescheduled.map_err(|refused| refused.error)?;
-    let again = next(transport).await;
+    let again = transport.next_within(TIMEOUT).await;
     assert_eq!(again.delivery.message().body(), body);
     transport.settle(again.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     Ok(())
-}
-
-pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
-    received.expect("receiving goes on").expect("there is one")
 }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use redrive_contract::Started;
-use redrive_core::transport::{Needs, Planning, Received, Settlement};
-use redrive_core::{BoxError, Delivery, Disposition, Failure, Transport};
-use redrive_servicebus::{Options, Receipt, ServiceBus};
+use redrive_core::transport::Needs;
+use redrive_core::{BoxError, Delivery, Disposition, Failure};
+use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
-use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
 pub(crate) const DEAD_LETTERS: &str = "orders/$DeadLetterQueue";
@@ -33,23 +32,8 @@ pub(crate) async fn started(
     Ok(Started::open(transport, &needs).await?)
 }
 
-pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
-    received.expect("receiving goes on").expect("there is one")
-}
-
 pub(crate) fn broken() -> Failure {
     Failure::custom("Broken", "it does not work")
-}
-
-pub(crate) fn plan(
-    transport: &Started<ServiceBus>,
-    delivery: &Delivery,
-    disposition: Disposition,
-) -> Settlement {
-    let facts = transport.facts();
-    let planning = Planning::new(transport.now(), &facts);
-    Settlement::plan(delivery, disposition, &planning)
 }
 
 /// Receives the next delivery, and settles it with this disposition.
@@ -57,8 +41,8 @@ pub(crate) async fn settle_next(
     transport: &Started<ServiceBus>,
     disposition: Disposition,
 ) -> Result<Delivery, BoxError> {
-    let received = next(transport).await;
-    let settlement = plan(transport, &received.delivery, disposition);
+    let received = transport.next_within(TIMEOUT).await;
+    let settlement = transport.plan(&received.delivery, disposition);
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     Ok(received.delivery)
 }

@@ -18,7 +18,7 @@ use redrive_servicebus_emulator::amqp::Value as Amqp;
 use redrive_servicebus_emulator::{Emulator, Settings};
 use tokio::net::TcpStream;
 
-use super::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, retry_next, settle_next, started};
+use super::bench::{DEAD_LETTERS, QUEUE, TIMEOUT, broken, emulator, retry_next, settle_next, started};
 
 type AnyMessage = Wire<Body<Value>>;
 
@@ -109,10 +109,10 @@ async fn a_forged_mark_hides_no_dead_letter_from_its_shelf() -> Result<(), BoxEr
     let dead_letter = Disposition::DeadLetter(broken());
     for native in [false, true] {
         send(&emulator, with_property(data(b"body"), "x-servicebus-shelf", "parking")).await?;
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         let settlement = match native {
             true => Settlement::NativeDeadLetter,
-            false => plan(&transport, &received.delivery, dead_letter.clone()),
+            false => transport.plan(&received.delivery, dead_letter.clone()),
         };
         transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     }
@@ -136,7 +136,7 @@ async fn a_forged_mark_hides_nothing_that_the_broker_dead_letters() -> Result<()
     let emulator = emulator(settings).await?;
     let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
     send(&emulator, with_property(data(b"body"), "x-servicebus-shelf", "parking")).await?;
-    drop(next(&transport).await);
+    drop(transport.next_within(TIMEOUT).await);
     let dead = emulator.entity(DEAD_LETTERS)?;
     eventually("the broker dead-letters it", async || !dead.messages().is_empty()).await;
     assert_eq!(transport.shelves().count(Shelf::DeadLetter).await?, 1);

@@ -10,7 +10,7 @@ use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::time::timeout;
 
-use super::bench::{DEAD_LETTERS, QUEUE, TIMEOUT, broken, emulator, next, plan, started};
+use super::bench::{DEAD_LETTERS, QUEUE, TIMEOUT, broken, emulator, started};
 
 /// Starts an emulator with a queue that has room for its message, but not for a copy.
 async fn full(builder: redrive_servicebus_emulator::Builder) -> Result<Emulator, BoxError> {
@@ -22,8 +22,8 @@ async fn full(builder: redrive_servicebus_emulator::Builder) -> Result<Emulator,
 async fn refused_retry(address: &str, options: Options) -> Result<(), BoxError> {
     let transport = started(address, options).await?;
     transport.publish(Message::new(vec![b'x'; 2000]).with_id("a")).await?;
-    let Received { delivery, receipt, .. } = next(&transport).await;
-    let settlement = plan(&transport, &delivery, Disposition::Retry(Duration::from_secs(1), broken()));
+    let Received { delivery, receipt, .. } = transport.next_within(TIMEOUT).await;
+    let settlement = transport.plan(&delivery, Disposition::Retry(Duration::from_secs(1), broken()));
     let refused = transport.settle(receipt, settlement).await.expect_err("there is no room");
     assert!(refused.receipt.is_some(), "it is still in flight");
     assert_eq!(refused.error.kind(), TransportErrorKind::Full);
@@ -97,14 +97,14 @@ async fn a_link_that_ends_over_a_size_condemns_only_a_message_that_was_alone_on_
         let options = ServiceBus::options(QUEUE).transactions(transactions);
         let transport = started(&emulator.connection_string(), options).await?;
         transport.publish(Message::new("").with_id("a")).await?;
-        let Received { delivery, receipt, .. } = next(&transport).await;
+        let Received { delivery, receipt, .. } = transport.next_within(TIMEOUT).await;
         let condition = "amqp:link:message-size-exceeded".to_owned();
         emulator.inject(Fault::new(Step::Send, Effect::Detach { condition }).times(links_ended));
-        let retry = plan(&transport, &delivery, Disposition::Retry(Duration::ZERO, broken()));
+        let retry = transport.plan(&delivery, Disposition::Retry(Duration::ZERO, broken()));
         let settled = transport.settle(receipt, retry).await;
         if links_ended == 1 {
             settled.map_err(|refused| refused.error)?;
-            assert_eq!(next(&transport).await.delivery.attempt(), 2, "{transactions:?}");
+            assert_eq!(transport.next_within(TIMEOUT).await.delivery.attempt(), 2, "{transactions:?}");
         } else {
             let refused = settled.expect_err("it was alone on its link");
             assert!(refused.receipt.is_some(), "{transactions:?}: it is still in flight");
@@ -170,7 +170,7 @@ async fn what_fits_no_longer_is_said_shorter() -> Result<(), BoxError> {
     // There is room for a reason, but not for a long description.
     let message = Message::new("").with_id("a").with_header("filling", "x".repeat(61 * 1024));
     transport.publish(message).await?;
-    let Received { delivery, receipt, .. } = next(&transport).await;
+    let Received { delivery, receipt, .. } = transport.next_within(TIMEOUT).await;
     let mut copy = delivery.message().clone();
     copy.headers_mut().insert(redrive_core::header_names::REASON, "Broken");
     copy.headers_mut().insert(redrive_core::header_names::ERROR, "it does not work; ".repeat(300));
@@ -192,12 +192,12 @@ async fn a_refusal_for_another_reason_costs_no_word_of_the_failure_history() -> 
         [(Shelf::DeadLetter, "com.microsoft:operation-cancelled"), (Shelf::Parking, "amqp:not-allowed")]
     {
         transport.publish(Message::new("").with_id("a")).await?;
-        let Received { delivery, mut receipt, .. } = next(&transport).await;
+        let Received { delivery, mut receipt, .. } = transport.next_within(TIMEOUT).await;
         let disposition = match shelf {
             Shelf::Parking => Disposition::Park(broken()),
             _ => Disposition::DeadLetter(broken()),
         };
-        let settlement = plan(&transport, &delivery, disposition);
+        let settlement = transport.plan(&delivery, disposition);
         emulator.inject(Fault::new(Step::Request, Effect::refuse(condition)).times(3));
         for _ in 0..3 {
             let refused = transport.settle(receipt, settlement.clone()).await.expect_err("it is refused");

@@ -12,7 +12,7 @@ use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 
 use crate::publishing::dropped_after;
 
-use super::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, settle_next, started};
+use super::bench::{DEAD_LETTERS, QUEUE, TIMEOUT, broken, emulator, settle_next, started};
 
 /// No lock in this file is shorter.
 const SHORT_LOCK: Duration = Duration::from_secs(2);
@@ -92,13 +92,13 @@ async fn a_delivery_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), B
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     let refused = Effect::Refuse { condition: "com.microsoft:message-lock-lost".to_owned() };
     emulator.inject(Fault::new(Step::Request, refused).on(QUEUE));
-    let retry = plan(&transport, &received.delivery, Disposition::Retry(Duration::ZERO, broken()));
+    let retry = transport.plan(&received.delivery, Disposition::Retry(Duration::ZERO, broken()));
     let lost = transport.settle(received.receipt, retry).await.expect_err("its lock is said to be lost");
     assert_eq!(lost.error.kind(), redrive_core::TransportErrorKind::Lost);
-    assert_eq!(next(&transport).await.delivery.id(), "a");
+    assert_eq!(transport.next_within(TIMEOUT).await.delivery.id(), "a");
     Ok(())
 }
 
@@ -152,14 +152,15 @@ async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), B
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let rejected = transport.settle(next(&transport).await.receipt, Settlement::NativeDeadLetter).await;
+    let rejected =
+        transport.settle(transport.next_within(TIMEOUT).await.receipt, Settlement::NativeDeadLetter).await;
     rejected.map_err(|refused| refused.error)?;
     let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     let said = shelved[0].broker_description.as_deref().unwrap_or_default();
     assert!(said.contains("could not be stored"), "{said:?}");
     assert_eq!(shelved[0].broker_reason.as_deref(), Some("Rejected"));
     assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?, 1);
-    let again = next(&transport).await;
+    let again = transport.next_within(TIMEOUT).await;
     assert_eq!(again.delivery.history().error, None, "it is shown, not written on the message");
     Ok(())
 }
@@ -175,7 +176,9 @@ async fn what_others_said_of_a_dead_letter_stays_when_it_is_parked() -> Result<(
         let options = if parking_queue { options.parking_queue("parked") } else { options };
         let transport = started(&emulator.connection_string(), options).await?;
         transport.publish(Message::new("").with_id("a")).await?;
-        let rejected = transport.settle(next(&transport).await.receipt, Settlement::NativeDeadLetter).await;
+        let rejected = transport
+            .settle(transport.next_within(TIMEOUT).await.receipt, Settlement::NativeDeadLetter)
+            .await;
         rejected.map_err(|refused| refused.error)?;
         let shelves = transport.shelves();
         let before = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries.remove(0);
@@ -195,7 +198,7 @@ async fn what_others_said_of_a_dead_letter_stays_when_it_is_parked() -> Result<(
         }
         let which = Selection::Reason("Rejected".to_owned());
         assert_eq!(shelves.redrive(Shelf::Parking, &which).await?.into_result()?, 1);
-        let headers = next(&transport).await.delivery.message().headers().clone();
+        let headers = transport.next_within(TIMEOUT).await.delivery.message().headers().clone();
         assert!(!headers.iter().any(|(name, _)| name.to_lowercase().contains("dead")), "{headers:?}");
     }
     Ok(())
@@ -215,11 +218,11 @@ async fn a_reason_that_a_publisher_wrote_is_foreign_and_stays() -> Result<(), Bo
         message.headers().contains(HEADER)
     };
     transport.publish(Message::new("").with_id("a").with_header(HEADER, "mine")).await?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     assert!(!foreign(received.delivery.message()));
-    let retry = plan(&transport, &received.delivery, Disposition::Retry(Duration::ZERO, broken()));
+    let retry = transport.plan(&received.delivery, Disposition::Retry(Duration::ZERO, broken()));
     transport.settle(received.receipt, retry).await.map_err(|refused| refused.error)?;
-    let received = next(&transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     assert!(!foreign(received.delivery.message()), "a retry");
     let rejected = transport.settle(received.receipt, Settlement::NativeDeadLetter).await;
     rejected.map_err(|refused| refused.error)?;
@@ -236,7 +239,7 @@ async fn a_reason_that_a_publisher_wrote_is_foreign_and_stays() -> Result<(), Bo
         let edited = entry.message.clone().with_header("currency", "EUR");
         shelves.redrive_as(&entry.handle, edited).await?;
     }
-    let redriven = next(&transport).await.delivery.message().clone();
+    let redriven = transport.next_within(TIMEOUT).await.delivery.message().clone();
     assert!(!foreign(&redriven), "a redrive");
     assert_eq!(redriven.headers().get("currency"), Some(&"EUR".into()));
     Ok(())
@@ -261,7 +264,7 @@ async fn the_reason_of_a_former_life_is_not_that_of_now() -> Result<(), BoxError
     let edited = parked.message.clone().with_header("currency", "EUR");
     shelves.replace(&parked.handle, edited).await?;
     assert_eq!(shelves.redrive(Shelf::Parking, &Selection::All).await?.into_result()?, 1);
-    let headers = next(&transport).await.delivery.message().headers().clone();
+    let headers = transport.next_within(TIMEOUT).await.delivery.message().headers().clone();
     assert_eq!(headers.get("DeadLetterReason").and_then(|reason| reason.as_str()), Some("CardExpired"));
     Ok(())
 }

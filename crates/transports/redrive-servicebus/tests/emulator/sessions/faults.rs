@@ -8,7 +8,7 @@ use redrive_core::{BoxError, Disposition, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Fault, Step};
 
 use super::steps::{
-    FAR, complete, complete_is, concurrent, emulator, failure, next, next_is, nothing_comes, plan, publish,
+    FAR, TIMEOUT, complete, complete_is, concurrent, emulator, failure, next_is, nothing_comes, publish,
     retry, sessions, settle_is_lost, started, until_lost, view,
 };
 
@@ -22,8 +22,8 @@ async fn a_lost_session_takes_along_what_is_in_flight_of_it() -> Result<(), BoxE
         view(&emulator).expire_session_lock("a")?;
         let settlement = match way {
             "complete" => Settlement::Complete,
-            "retry" => plan(&transport, &held.delivery, Disposition::Retry(FAR, failure())),
-            _ => plan(&transport, &held.delivery, Disposition::DeadLetter(failure())),
+            "retry" => transport.plan(&held.delivery, Disposition::Retry(FAR, failure())),
+            _ => transport.plan(&held.delivery, Disposition::DeadLetter(failure())),
         };
         settle_is_lost(&transport, held.receipt, settlement).await;
         let again = next_is(&transport, "a1", 1).await;
@@ -141,7 +141,7 @@ async fn a_retry_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), Box
     let transport = started(&emulator, concurrent(1)).await?;
     publish(&transport, &["a1", "a2"]).await?;
     let held = next_is(&transport, "a1", 1).await;
-    let settlement = plan(&transport, &held.delivery, Disposition::Retry(Duration::ZERO, failure()));
+    let settlement = transport.plan(&held.delivery, Disposition::Retry(Duration::ZERO, failure()));
     emulator.inject(Fault::new(Step::Request, Effect::server_busy()));
     let refused = transport.settle(held.receipt, settlement.clone()).await.expect_err("it was refused");
     assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
@@ -157,14 +157,14 @@ async fn a_retry_that_is_not_answered_is_counted_once() -> Result<(), BoxError> 
     let transport = started(&emulator, concurrent(1)).await?;
     publish(&transport, &["a1", "a2"]).await?;
     let held = next_is(&transport, "a1", 1).await;
-    let settlement = plan(&transport, &held.delivery, Disposition::Retry(Duration::ZERO, failure()));
+    let settlement = transport.plan(&held.delivery, Disposition::Retry(Duration::ZERO, failure()));
     emulator.inject(Fault::new(Step::Request, Effect::DropConnection));
     let refused = transport.settle(held.receipt, settlement.clone()).await.expect_err("no answer came");
     if let Some(receipt) = refused.receipt {
         until_lost(&transport, &receipt).await;
         settle_is_lost(&transport, receipt, settlement).await;
     }
-    let again = next(&transport).await;
+    let again = transport.next_within(TIMEOUT).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a1", 2), "it was done");
     assert_eq!(again.delivery.broker_delivery_count(), 1);
     complete(&transport, again).await?;

@@ -10,8 +10,8 @@ use redrive_core::transport::Settlement;
 use redrive_core::{BoxError, Delivery, Disposition, Shelf, Shelves};
 
 use super::steps::{
-    FAR, complete, complete_is, concurrent, emulator, failure, in_turns, next_is, nothing_comes, plan,
-    publish, retry, sessions, settle, started, view,
+    FAR, complete, complete_is, concurrent, emulator, failure, in_turns, next_is, nothing_comes, publish,
+    retry, sessions, settle, started, view,
 };
 
 #[tokio::test]
@@ -78,11 +78,11 @@ async fn what_is_given_back_comes_first_again() -> Result<(), BoxError> {
     std::thread::spawn(move || drop(received)).join().expect("dropping does not panic");
     let received = next_is(&transport, "a1", 1).await;
     assert_eq!(received.delivery.broker_delivery_count(), 2, "a dropped receipt is");
-    let settlement = plan(&transport, &received.delivery, Disposition::snooze(Duration::ZERO));
+    let settlement = transport.plan(&received.delivery, Disposition::snooze(Duration::ZERO));
     settle(&transport, received.receipt, settlement).await?;
     let received = next_is(&transport, "a1", 1).await;
     assert_eq!(received.delivery.history().snoozes, 1);
-    let dead = plan(&transport, &received.delivery, Disposition::DeadLetter(failure()));
+    let dead = transport.plan(&received.delivery, Disposition::DeadLetter(failure()));
     settle(&transport, received.receipt, dead).await?;
     complete_is(&transport, "a2", 1).await?;
     Ok(())

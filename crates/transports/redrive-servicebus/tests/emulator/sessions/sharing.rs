@@ -10,8 +10,8 @@ use redrive_servicebus::{Entity, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
 
 use super::steps::{
-    FAR, QUEUE, complete, complete_is, concurrent, emulator, in_turns, next, next_is, nothing_comes, publish,
-    retry, sessions, started, view, with,
+    FAR, QUEUE, TIMEOUT, complete, complete_is, concurrent, emulator, in_turns, next_is, nothing_comes,
+    publish, retry, sessions, started, view, with,
 };
 
 /// Settings whose locks do not expire while a test waits until a session is released.
@@ -30,8 +30,8 @@ async fn two_consumers_share_the_sessions() -> Result<(), BoxError> {
     let mut seen: HashMap<String, Vec<String>> = HashMap::new();
     for _ in 0..ids.len() {
         let (received, by) = tokio::select! {
-            received = next(&both[0]) => (received, &both[0]),
-            received = next(&both[1]) => (received, &both[1]),
+            received = both[0].next_within(TIMEOUT) => (received, &both[0]),
+            received = both[1].next_within(TIMEOUT) => (received, &both[1]),
         };
         assert_eq!(received.delivery.broker_delivery_count(), 1, "it went to two");
         let id = received.delivery.id().to_owned();
@@ -54,7 +54,7 @@ async fn more_sessions_than_are_held_come_one_after_the_other() -> Result<(), Bo
     publish(&transport, &ids).await?;
     let mut seen = Vec::new();
     for _ in ids {
-        let received = next(&transport).await;
+        let received = transport.next_within(TIMEOUT).await;
         let id = received.delivery.id().to_owned();
         let others = || ["a", "b", "c", "d"].into_iter().filter(|session| !id.starts_with(session));
         let held = |session| view(&emulator).session_locked_until(session).is_some();

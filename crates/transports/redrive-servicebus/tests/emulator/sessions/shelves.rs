@@ -5,8 +5,8 @@ use redrive_core::{BoxError, Disposition, Shelf, Shelves};
 use redrive_servicebus_emulator::{Emulator, Settings};
 
 use super::steps::{
-    QUEUE, complete, complete_is, concurrent, emulator, failure, next_is, plan, publish, sessions, settle,
-    started, view,
+    QUEUE, complete, complete_is, concurrent, emulator, failure, next_is, publish, sessions, settle, started,
+    view,
 };
 
 #[tokio::test]
@@ -15,15 +15,14 @@ async fn a_redriven_message_is_in_its_session_again() -> Result<(), BoxError> {
     let transport = started(&emulator, concurrent(1)).await?;
     publish(&transport, &["a1", "a2"]).await?;
     let received = next_is(&transport, "a1", 1).await;
-    let again =
-        plan(&transport, &received.delivery, Disposition::Retry(std::time::Duration::ZERO, failure()));
+    let again = transport.plan(&received.delivery, Disposition::Retry(std::time::Duration::ZERO, failure()));
     settle(&transport, received.receipt, again).await?;
     for disposition in [Disposition::DeadLetter(failure()), Disposition::Park(failure())] {
         let shelf =
             if matches!(disposition, Disposition::Park(_)) { Shelf::Parking } else { Shelf::DeadLetter };
         let id = if shelf == Shelf::Parking { "a2" } else { "a1" };
         let received = next_is(&transport, id, if id == "a1" { 2 } else { 1 }).await;
-        let settlement = plan(&transport, &received.delivery, disposition);
+        let settlement = transport.plan(&received.delivery, disposition);
         settle(&transport, received.receipt, settlement).await?;
         let shelved = transport.shelves().browse(shelf, None, 10).await?.entries;
         assert_eq!(shelved.len(), 1);
@@ -48,7 +47,7 @@ async fn a_parked_message_goes_to_the_parking_queue_with_its_session() -> Result
     let transport = started(&emulator, concurrent(1).parking_queue("parked")).await?;
     publish(&transport, &["a1", "a2"]).await?;
     let received = next_is(&transport, "a1", 1).await;
-    let settlement = plan(&transport, &received.delivery, Disposition::Park(failure()));
+    let settlement = transport.plan(&received.delivery, Disposition::Park(failure()));
     settle(&transport, received.receipt, settlement).await?;
     complete_is(&transport, "a2", 1).await?;
     assert!(view(&emulator).messages().is_empty());

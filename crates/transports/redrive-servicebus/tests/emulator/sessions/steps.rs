@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redrive_contract::Started;
-use redrive_core::transport::{Needs, Planning, Received, Settlement};
-use redrive_core::{BoxError, Delivery, Disposition, Failure, Message, Transport, TransportErrorKind};
+use redrive_core::transport::{Needs, Received, Settlement};
+use redrive_core::{BoxError, Disposition, Failure, Message, TransportErrorKind};
 use redrive_servicebus::{Options, Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, EntityView, Settings};
 use tokio::time::timeout;
@@ -63,13 +63,8 @@ pub(crate) fn message(id: &str) -> Message {
     message
 }
 
-pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
-    let received = timeout(TIMEOUT, transport.receive()).await.expect("a delivery in time");
-    received.expect("receiving goes on").expect("there is one")
-}
-
 pub(crate) async fn next_is(transport: &Started<ServiceBus>, id: &str, attempt: u32) -> Received<Receipt> {
-    let received = next(transport).await;
+    let received = transport.next_within(TIMEOUT).await;
     assert_eq!((received.delivery.id(), received.delivery.attempt()), (id, attempt));
     received
 }
@@ -128,22 +123,12 @@ pub(crate) async fn retry(
     received: Received<Receipt>,
     wait: Duration,
 ) -> Result<(), BoxError> {
-    let settlement = plan(transport, &received.delivery, Disposition::Retry(wait, failure()));
+    let settlement = transport.plan(&received.delivery, Disposition::Retry(wait, failure()));
     settle(transport, received.receipt, settlement).await
 }
 
 pub(crate) fn failure() -> Failure {
     Failure::custom("Broken", "it does not work")
-}
-
-pub(crate) fn plan(
-    transport: &Started<ServiceBus>,
-    delivery: &Delivery,
-    disposition: Disposition,
-) -> Settlement {
-    let facts = transport.facts();
-    let planning = Planning::new(transport.now(), &facts);
-    Settlement::plan(delivery, disposition, &planning)
 }
 
 pub(crate) fn view(emulator: &Emulator) -> EntityView {
