@@ -22,6 +22,8 @@ crate::tests!(
 
 const MESSAGES: usize = 240;
 const CUTS: usize = 4;
+/// The most messages that a transfer moves together: a cut leaves so many in both places.
+const TOGETHER: usize = 32;
 /// So slowly are they moved while they are to be cut off half way.
 const PER_SECOND: u32 = 40;
 /// Longer than all transfers take; a machine that stands still for so long that it is over meanwhile has nothing to transfer.
@@ -93,7 +95,11 @@ async fn a_transfer_cut_off_half_way_loses_nothing(scene: Scene) {
     assert_eq!(ready(&scene, &old_queue).await, 0);
     operator.close().await;
 
-    handle_all(&scene, &waits, &due).await;
+    let handled = handle_all(&scene, &waits, &due, &places).await;
+    assert!(
+        handled <= MESSAGES + CUTS * TOGETHER,
+        "{handled} of {MESSAGES}: more twice than {CUTS} cuts leave"
+    );
     scene.delete(&old_queue).await;
     scene.tidy_up(&waits).await;
 }
@@ -193,11 +199,17 @@ async fn fail_all(scene: &Scene, options: Options, waits: &Needs) -> BTreeMap<St
     due
 }
 
-async fn handle_all(scene: &Scene, waits: &Needs, due: &BTreeMap<String, SystemTime>) {
+/// Handles messages until each was handled and none is left in these places; returns how many it handled.
+async fn handle_all(
+    scene: &Scene,
+    waits: &Needs,
+    due: &BTreeMap<String, SystemTime>,
+    places: &[String],
+) -> usize {
     let transport: RabbitMq = scene.options().connect(&scene.url).await.expect("connected");
     let transport = Started::open(transport, waits).await.expect("started");
-    let mut handled = BTreeMap::<String, u32>::new();
-    while handled.len() < MESSAGES {
+    let mut handled = BTreeMap::<String, usize>::new();
+    while handled.len() < MESSAGES || sum(scene, places).await > 0 {
         let received = tokio::time::timeout(common::ARRIVAL + WAIT, transport.receive()).await;
         let Received { delivery, receipt }: Received<Receipt> = received
             .unwrap_or_else(|_| panic!("{} of {MESSAGES} came", handled.len()))
@@ -217,6 +229,7 @@ async fn handle_all(scene: &Scene, waits: &Needs, due: &BTreeMap<String, SystemT
         transport.settle(receipt, Settlement::Complete).await.expect("completed");
     }
     transport.close().await;
+    handled.into_values().sum()
 }
 
 fn ladder(scene: &Scene, millis: u64) -> [(&'static str, lapin::types::AMQPValue); 6] {
