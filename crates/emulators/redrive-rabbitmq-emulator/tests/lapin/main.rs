@@ -1,5 +1,7 @@
 //! lapin against the emulator, over sockets: what the value's own tests cannot see.
 
+#[path = "../binary/mod.rs"]
+mod binary;
 mod faults;
 mod library;
 mod process;

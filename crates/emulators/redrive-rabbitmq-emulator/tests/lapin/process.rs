@@ -6,57 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt as _;
-use lapin::Channel;
 use lapin::options::{BasicConsumeOptions, BasicRejectOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use lapin::{Channel, Connection};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::Command;
+
+use crate::binary::{self, GUEST, PROGRAM, Process, http, http_with};
 
 use super::{channel, connect, declare, publish, take, text};
 
-struct Program {
-    child: Child,
-    url: String,
-    http: Option<String>,
+async fn start(arguments: &[&str]) -> Process {
+    binary::start(Command::new(PROGRAM), arguments).await
 }
 
-async fn start(arguments: &[&str]) -> Program {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator"))
-        .args(["--listen", "127.0.0.1:0"])
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("a program");
-    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-    let mut http = None;
-    loop {
-        let line = lines.next_line().await.expect("output").expect("it says where it listens");
-        if let Some(address) = line.strip_prefix("listening for HTTP on ") {
-            http = Some(address.to_owned());
-        } else if let Some(address) = line.strip_prefix("listening on ") {
-            return Program { child, url: format!("amqp://guest:guest@{address}/%2f"), http };
-        }
-    }
-}
-
-/// Sends a request as `guest`, and returns the whole response.
-async fn http(address: &str, request: &str, body: &str) -> String {
-    http_with(address, request, &format!("host: {address}\r\n{GUEST}"), body).await
-}
-
-const GUEST: &str = "authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n";
-
-async fn http_with(address: &str, request: &str, headers: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.expect("a connection");
-    let length = body.len();
-    let head =
-        format!("{request} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
-    stream.write_all(head.as_bytes()).await.expect("sent");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await.expect("a response");
-    response
+/// Connects as `guest`.
+async fn connect_to(process: &Process) -> Connection {
+    connect(&format!("amqp://guest:guest@{}/%2f", process.address)).await
 }
 
 /// How often the program is killed: `REDRIVE_TEST_KILLS`, 8 by default.
@@ -76,7 +42,7 @@ async fn confirmed_messages_survive_sigkill() {
     let mut confirmed = HashSet::new();
     for round in 0..kills() {
         let mut program = start(&["--state", state]).await;
-        let connection = connect(&program.url).await;
+        let connection = connect_to(&program).await;
         let declaring = channel(&connection).await;
         declare(&declaring, DEAD, &[("x-queue-type", text("quorum"))]).await;
         let (mut work, answered) = (Vec::new(), Arc::new(AtomicUsize::new(0)));
@@ -103,7 +69,7 @@ async fn confirmed_messages_survive_sigkill() {
         }
     }
     let program = start(&["--state", state]).await;
-    let connection = connect(&program.url).await;
+    let connection = connect_to(&program).await;
     let taker = channel(&connection).await;
     let mut kept = HashSet::new();
     for queue in [QUEUES[0].0, QUEUES[1].0, DEAD] {
@@ -159,11 +125,11 @@ async fn reject_some(channel: Channel, queue: &str) -> lapin::Result<()> {
 #[tokio::test]
 async fn the_clock_is_moved_by_http() {
     let program = start(&["--listen-http", "127.0.0.1:0", "--time", "manual", "--version", "3.10"]).await;
-    let address = program.http.expect("an address for HTTP");
+    let address = program.http.clone().expect("an address for HTTP");
     let policy = r#"{"pattern":"^work$","definition":{"message-ttl":3600000,"dead-letter-exchange":"","dead-letter-routing-key":"dead"},"apply-to":"queues"}"#;
     let response = http(&address, "PUT /api/policies/%2f/ladder", policy).await;
     assert!(response.starts_with("HTTP/1.1 201"), "{response}");
-    let connection = connect(&program.url).await;
+    let connection = connect_to(&program).await;
     let channel = channel(&connection).await;
     declare(&channel, "work", &[]).await;
     declare(&channel, "dead", &[]).await;
@@ -182,7 +148,7 @@ async fn the_clock_is_moved_by_http() {
 async fn no_web_page_and_no_stranger_can_use_the_http_of_the_emulator() {
     let program = start(&["--listen-http", "127.0.0.1:0", "--http-name", "rabbit.test"]).await;
     let address = program.http.clone().expect("an address for HTTP");
-    let connection = connect(&program.url).await;
+    let connection = connect_to(&program).await;
     let own = format!("host: {address}\r\n");
     let evil = format!("{own}{GUEST}origin: http://evil.example\r\n");
     let rebound = format!("host: evil.example\r\n{GUEST}");
@@ -236,21 +202,13 @@ const NO_DEAD_LETTERING: &str = "REDRIVE_RABBITMQ_EMULATOR_NO_DEAD_LETTERING";
 /// Starts the program, rejects a message whose queue has a dead-letter queue, and one whose queue has none, and returns how many dead
 /// letters there are, and what the program logged.
 async fn reject_two(arguments: &[&str], switch: Option<&str>) -> (u32, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator"));
-    command
-        .args(["--listen", "127.0.0.1:0"])
-        .args(arguments)
-        .env_remove("RUST_LOG")
-        .env_remove(NO_DEAD_LETTERING);
+    let mut command = Command::new(PROGRAM);
+    command.env_remove("RUST_LOG").env_remove(NO_DEAD_LETTERING).stderr(Stdio::piped());
     if let Some(switch) = switch {
         command.env(NO_DEAD_LETTERING, switch);
     }
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("a program");
-    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-    let line = lines.next_line().await.expect("output").expect("it says where it listens");
-    let address = line.strip_prefix("listening on ").expect("an address");
-    let connection = connect(&format!("amqp://guest:guest@{address}/%2f")).await;
+    let mut program = binary::start(command, arguments).await;
+    let connection = connect_to(&program).await;
     let channel = channel(&connection).await;
     declare(&channel, DEAD, &[]).await;
     let to_dead = [("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text(DEAD))];
@@ -266,9 +224,9 @@ async fn reject_two(arguments: &[&str], switch: Option<&str>) -> (u32, String) {
         .await
         .expect("a queue")
         .message_count();
-    child.start_kill().expect("killed");
+    program.child.start_kill().expect("killed");
     let mut logged = String::new();
-    child.stderr.take().expect("its log").read_to_string(&mut logged).await.expect("text");
+    program.child.stderr.take().expect("its log").read_to_string(&mut logged).await.expect("text");
     (dead, logged)
 }
 
@@ -300,7 +258,7 @@ async fn dead_lettering_is_switched_off_by_an_option_or_an_environment_variable(
 
 #[tokio::test]
 async fn it_listens_on_each_address_that_is_given() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator"));
+    let mut command = Command::new(PROGRAM);
     command.args(["--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0", "--listen-http", "127.0.0.1:0"]);
     let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("a program");
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
@@ -326,7 +284,7 @@ async fn definitions_come_from_a_file() {
     let definitions = r#"{"queues":[{"name":"work","vhost":"/","durable":true,"auto_delete":false,"arguments":{"x-queue-type":"quorum"}}]}"#;
     std::fs::write(&path, definitions).expect("a file");
     let program = start(&["--definitions", path.to_str().expect("a path")]).await;
-    let connection = connect(&program.url).await;
+    let connection = connect_to(&program).await;
     let channel = channel(&connection).await;
     publish(&channel, "work", "x").await.expect("confirmed");
     assert_eq!(take(&channel, "work", 1).await, ["x"]);
@@ -343,7 +301,7 @@ async fn wrong_arguments_are_explained() {
         (vec!["--state", state.to_str().expect("a path")], "the state file"),
         (vec!["--definitions", "/no/such/file"], "/no/such/file"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator"))
+        let output = Command::new(PROGRAM)
             .args(["--listen", "127.0.0.1:0"])
             .args(&arguments)
             .output()

@@ -1,5 +1,7 @@
 //! Clients and amounts at the limits, against the program as a process of its own: what it takes, and that it stays small.
 
+#[path = "../binary/mod.rs"]
+mod binary;
 mod client;
 mod connections;
 mod full_disk;

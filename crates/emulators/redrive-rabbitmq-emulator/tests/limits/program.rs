@@ -1,14 +1,10 @@
 //! The emulator as a process of its own, whose memory and files can be looked at.
 
-use std::process::Stdio;
-
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+use crate::binary::{self, PROGRAM, Process};
 use crate::client::{Client, TEST_TIMEOUT};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator");
 
 pub(crate) struct Program {
     pub(crate) child: Child,
@@ -28,24 +24,10 @@ impl Program {
         Self::start_by(shell, arguments).await
     }
 
-    async fn start_by(mut command: Command, arguments: &[&str]) -> Self {
-        let mut child = command
-            .args(["--listen", "127.0.0.1:0", "--listen-http", "127.0.0.1:0"])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("a program");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let mut http = String::new();
-        loop {
-            let line = lines.next_line().await.expect("output").expect("it says where it listens");
-            if let Some(address) = line.strip_prefix("listening for HTTP on ") {
-                address.clone_into(&mut http);
-            } else if let Some(address) = line.strip_prefix("listening on ") {
-                return Self { child, address: address.to_owned(), http };
-            }
-        }
+    async fn start_by(command: Command, arguments: &[&str]) -> Self {
+        let arguments = [&["--listen-http", "127.0.0.1:0"], arguments].concat();
+        let Process { child, address, http } = binary::start(command, &arguments).await;
+        Self { child, address, http: http.expect("it says so first") }
     }
 
     /// Connects a client that asks for no heartbeats.
@@ -90,14 +72,7 @@ impl Program {
 
     /// Sends a request as `guest`, and returns the whole response.
     pub(crate) async fn http(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(&self.http).await.expect("a connection");
-        let head = format!(
-            "{request} HTTP/1.1\r\nhost: localhost\r\nauthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nconnection: close\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.expect("sent");
-        let mut response = String::new();
-        stream.read_to_string(&mut response).await.expect("a response");
-        response
+        binary::http(&self.http, request, "").await
     }
 
     /// Waits until the response to a request has this text.

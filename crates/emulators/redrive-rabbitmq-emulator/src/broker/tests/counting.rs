@@ -26,41 +26,29 @@ fn counts(got: &Got) -> (Option<i64>, Option<i64>) {
 
 #[test]
 fn what_counts_as_a_failed_delivery() {
-    let mut world = World::new(Version::V3_10);
-    let who = quorum(&mut world, Table::new());
-    world.consume(who, "work", "c");
-    let got = one(&mut world, who);
-    assert_eq!((counts(&got), got.redelivered), ((None, None), false));
-    world.nack(who, got.tag, true);
-    let got = one(&mut world, who);
-    assert_eq!((counts(&got), got.redelivered), ((Some(1), None), true));
-    world.reject(who, got.tag, true);
-    let got = one(&mut world, who);
-    assert_eq!(counts(&got), (Some(2), None));
-    world.send(who, 1, basic::Recover { requeue: true });
-    assert_eq!(counts(&one(&mut world, who)), (Some(3), None));
-    world.cut(who);
-    let who = world.client();
-    let got = world.take(who, "work").expect("it came back");
-    assert_eq!(counts(&got), (Some(4), None));
-
-    let mut world = World::new(Version::V4_3);
-    let who = quorum(&mut world, Table::new());
-    world.consume(who, "work", "c");
-    let got = one(&mut world, who);
-    assert_eq!((counts(&got), got.redelivered), ((None, None), false));
-    world.nack(who, got.tag, true);
-    let got = one(&mut world, who);
-    assert_eq!((counts(&got), got.redelivered), ((None, Some(1)), true));
-    world.reject(who, got.tag, true);
-    let got = one(&mut world, who);
-    assert_eq!(counts(&got), (Some(1), Some(2)));
-    world.send(who, 1, basic::Recover { requeue: true });
-    assert_eq!(counts(&one(&mut world, who)), (Some(1), Some(3)));
-    world.cut(who);
-    let who = world.client();
-    let got = world.take(who, "work").expect("it came back");
-    assert_eq!(counts(&got), (Some(2), Some(4)));
+    let on_3_10 = [(None, None), (Some(1), None), (Some(2), None), (Some(3), None), (Some(4), None)];
+    let on_4_3 = [(None, None), (None, Some(1)), (Some(1), Some(2)), (Some(1), Some(3)), (Some(2), Some(4))];
+    for (version, [first, nacked, rejected, recovered, cut]) in
+        [(Version::V3_10, on_3_10), (Version::V4_3, on_4_3)]
+    {
+        let mut world = World::new(version);
+        let who = quorum(&mut world, Table::new());
+        world.consume(who, "work", "c");
+        let got = one(&mut world, who);
+        assert_eq!((counts(&got), got.redelivered), (first, false), "{version:?}");
+        world.nack(who, got.tag, true);
+        let got = one(&mut world, who);
+        assert_eq!((counts(&got), got.redelivered), (nacked, true), "{version:?}");
+        world.reject(who, got.tag, true);
+        let got = one(&mut world, who);
+        assert_eq!(counts(&got), rejected, "{version:?}");
+        world.send(who, 1, basic::Recover { requeue: true });
+        assert_eq!(counts(&one(&mut world, who)), recovered, "{version:?}");
+        world.cut(who);
+        let who = world.client();
+        let got = world.take(who, "work").expect("it came back");
+        assert_eq!(counts(&got), cut, "{version:?}");
+    }
 }
 
 #[test]
@@ -78,8 +66,7 @@ fn a_message_is_delivered_once_more_than_the_limit() {
         let who = quorum(&mut world, arguments);
         world.declare(who, "dead", of(QueueKind::Quorum));
         for _ in 0..3 {
-            let got = world.get(who, "work").expect("a message");
-            world.reject(who, got.tag, true);
+            world.reject_next(who, "work", true);
         }
         assert_eq!(world.ready("work"), 0);
         let dead = world.take(who, "dead").expect("a dead letter");
@@ -110,8 +97,7 @@ fn a_nack_never_reaches_the_limit_on_4_3() {
     let mut world = World::new(Version::V4_3);
     let who = quorum(&mut world, Table::new().with("x-delivery-limit", 1_i32));
     for _ in 0..60 {
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, true);
+        world.nack_next(who, "work", true);
     }
     assert_eq!(world.ready("work"), 1);
 }
@@ -162,10 +148,8 @@ fn the_count_travels_with_a_dead_letter_on_4_3() {
         let mut world = World::new(version);
         let who = quorum(&mut world, dead_to(QueueKind::Quorum, "parking"));
         world.declare(who, "parking", of(QueueKind::Quorum).with("x-delivery-limit", 1_i32));
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, true);
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, false);
+        world.reject_next(who, "work", true);
+        world.reject_next(who, "work", false);
         let peek = world.get(who, "parking").expect("it is parked");
         world.reject(who, peek.tag, true);
         let lives = version == Version::V3_10;
@@ -178,8 +162,7 @@ fn a_nack_leaves_no_count_on_a_dead_letter() {
     let mut world = World::new(Version::V4_3);
     let who = quorum(&mut world, dead_to(QueueKind::Quorum, "dead"));
     world.declare(who, "dead", of(QueueKind::Quorum));
-    let got = world.get(who, "work").expect("a message");
-    world.nack(who, got.tag, false);
+    world.nack_next(who, "work", false);
     let dead = world.take(who, "dead").expect("a dead letter");
     assert_eq!((counts(&dead), dead.redelivered), ((None, None), false));
 }
@@ -187,13 +170,9 @@ fn a_nack_leaves_no_count_on_a_dead_letter() {
 #[test]
 fn a_rejected_message_was_delivered_before_on_4_3_only() {
     for (version, kind) in combinations() {
-        let mut world = World::new(version);
-        let who = world.client();
-        world.declare(who, "work", dead_to(kind, "dead"));
-        world.declare(who, "dead", of(kind));
+        let (mut world, who) = dead_lettering(version, kind);
         world.publish(who, "work", "x");
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, false);
+        world.reject_next(who, "work", false);
         assert_eq!(world.take(who, "dead").expect("it").redelivered, version == Version::V4_3);
     }
 }
@@ -242,8 +221,7 @@ fn delayed_retry_waits_longer_each_time() {
     let mut world = World::new(Version::V4_3);
     let who = quorum(&mut world, retrying("all", 300, Some(1000)));
     for wait in [300, 600, 900, 1000, 1000] {
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, true);
+        world.reject_next(who, "work", true);
         assert_eq!(world.counts("work").delayed, 1);
         world.advance(wait - 1);
         assert_eq!(world.ready("work"), 0, "{wait}");
@@ -262,8 +240,7 @@ fn without_a_maximum_the_delay_is_fixed() {
     let mut world = World::new(Version::V4_3);
     let who = quorum(&mut world, retrying("all", 300, None));
     for _ in 0..3 {
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, true);
+        world.reject_next(who, "work", true);
         world.advance(300);
     }
     assert_eq!(world.ready("work"), 1);
@@ -280,12 +257,10 @@ fn the_type_says_which_returns_wait() {
     ] {
         let mut world = World::new(Version::V4_3);
         let who = quorum(&mut world, retrying(kind, 300, None));
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, true);
+        world.nack_next(who, "work", true);
         assert_eq!(world.ready("work") == 0, nack_waits, "{kind}");
         world.advance(300);
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, true);
+        world.reject_next(who, "work", true);
         assert_eq!(world.ready("work") == 0, reject_waits, "{kind}");
     }
 }
@@ -298,8 +273,7 @@ fn delayed_retry_without_a_minimum_or_on_3_10_does_nothing() {
     ] {
         let mut world = World::new(version);
         let who = quorum(&mut world, arguments);
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, true);
+        world.reject_next(who, "work", true);
         assert_eq!(world.ready("work"), 1);
     }
 }
@@ -326,8 +300,7 @@ fn a_delayed_message_expires_when_it_returns() {
         .with("x-message-ttl", 500_i32);
     let who = quorum(&mut world, arguments);
     world.declare(who, "dead", of(QueueKind::Quorum));
-    let got = world.get(who, "work").expect("a message");
-    world.reject(who, got.tag, true);
+    world.reject_next(who, "work", true);
     world.advance(1999);
     assert_eq!(world.ready("dead"), 0);
     world.advance(1);

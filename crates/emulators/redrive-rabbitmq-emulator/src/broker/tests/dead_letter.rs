@@ -9,23 +9,18 @@ use crate::broker::access::{Pattern, Permission};
 /// Publishes, rejects, and returns the dead letter.
 pub(super) fn rejected(world: &mut World, who: Who, properties: Properties) -> Got {
     world.publish_with(who, "", "work", "x", properties);
-    let got = world.get(who, "work").expect("a message");
-    world.nack(who, got.tag, false);
+    world.nack_next(who, "work", false);
     world.take(who, "dead").expect("a dead letter")
 }
 
 #[test]
 fn a_rejected_message_says_where_and_why_it_died() {
     for (version, kind) in combinations() {
-        let mut world = World::new(version);
-        let who = world.client();
-        world.declare(who, "work", dead_to(kind, "dead"));
-        world.declare(who, "dead", of(kind));
+        let (mut world, who) = dead_lettering(version, kind);
         world.declare_exchange(who, "in", "direct", Table::new());
         world.bind(who, "work", "in", "rk1");
         world.publish_with(who, "in", "rk1", "x", Properties::default());
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, false);
+        world.nack_next(who, "work", false);
         let dead = world.take(who, "dead").expect("a dead letter");
         let headers = dead.headers();
         let entry =
@@ -149,10 +144,7 @@ fn the_publishers_x_death_counts_on_3_10_only() {
         with_headers(Table::new().with("x-death", vec![Value::Table(entry)]))
     };
     for (version, kind) in combinations() {
-        let mut world = World::new(version);
-        let who = world.client();
-        world.declare(who, "work", dead_to(kind, "dead"));
-        world.declare(who, "dead", of(kind));
+        let (mut world, who) = dead_lettering(version, kind);
         world.publish_with(who, "", "dead", "x", forged(5));
         assert_eq!(
             world.take(who, "dead").expect("it").deaths(),
@@ -182,8 +174,7 @@ fn the_argument_beats_the_policy_and_keys_combine() {
             json!({"dead-letter-exchange": "", "dead-letter-routing-key": "from-policy"}),
         );
         world.publish(who, "work", "x");
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, false);
+        world.nack_next(who, "work", false);
         assert_eq!(world.ready("by-policy"), 1, "the argument's exchange with the policy's key");
     }
 }
@@ -201,8 +192,7 @@ fn a_policy_applies_at_once_and_the_highest_priority_wins() {
         world.policy("high", "rk$", 7, to("high"));
         let reject = |world: &mut World| {
             world.publish(who, "work", "x");
-            let got = world.get(who, "work").expect("a message");
-            world.nack(who, got.tag, false);
+            world.nack_next(who, "work", false);
         };
         reject(&mut world);
         assert_eq!((world.ready("low"), world.ready("high")), (0, 1));
@@ -251,8 +241,7 @@ fn switched_off_nothing_is_dead_lettered() {
         );
         world.declare(who, "dead", of(kind));
         world.publish(who, "work", "x");
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, false);
+        world.nack_next(who, "work", false);
         world.publish(who, "work", "y");
         world.advance(100);
         let dropped = world.dropped();
@@ -267,10 +256,7 @@ fn switched_off_nothing_is_dead_lettered() {
 #[test]
 fn every_property_survives_a_death() {
     for (version, kind) in combinations() {
-        let mut world = World::new(version);
-        let who = world.client();
-        world.declare(who, "work", dead_to(kind, "dead"));
-        world.declare(who, "dead", of(kind));
+        let (mut world, who) = dead_lettering(version, kind);
         let sent = Properties {
             content_type: Some(short("text/plain")),
             content_encoding: Some(short("gzip")),
@@ -294,10 +280,7 @@ fn every_property_survives_a_death() {
 #[test]
 fn nothing_is_dead_lettered_that_was_accepted() {
     for (version, kind) in combinations() {
-        let mut world = World::new(version);
-        let who = world.client();
-        world.declare(who, "work", dead_to(kind, "dead"));
-        world.declare(who, "dead", of(kind));
+        let (mut world, who) = dead_lettering(version, kind);
         world.publish(who, "work", "x");
         world.take(who, "work");
         world.publish(who, "work", "y");

@@ -6,10 +6,7 @@ use super::*;
 #[test]
 fn a_message_expires_at_the_head_only() {
     for (version, kind) in combinations() {
-        let mut world = World::new(version);
-        let who = world.client();
-        world.declare(who, "work", dead_to(kind, "dead"));
-        world.declare(who, "dead", of(kind));
+        let (mut world, who) = dead_lettering(version, kind);
         world.publish_with(who, "", "work", "slow", expiring("3000"));
         world.publish_with(who, "", "work", "fast", expiring("200"));
         world.advance(2999);

@@ -117,6 +117,15 @@ pub(super) fn dead_to(kind: QueueKind, target: &str) -> Table {
     of(kind).with("x-dead-letter-exchange", "").with("x-dead-letter-routing-key", target)
 }
 
+/// A world with a queue `work`, whose dead letters go to a queue `dead` of the same type.
+pub(super) fn dead_lettering(version: Version, kind: QueueKind) -> (World, Who) {
+    let mut world = World::new(version);
+    let who = world.client();
+    world.declare(who, "work", dead_to(kind, "dead"));
+    world.declare(who, "dead", of(kind));
+    (world, who)
+}
+
 impl World {
     pub(super) fn new(version: Version) -> Self {
         Self::with(Options::new(version))
@@ -386,6 +395,16 @@ impl World {
         let got = self.get(who, queue)?;
         self.ack(who, got.tag);
         Some(got)
+    }
+
+    pub(super) fn nack_next(&mut self, who: Who, queue: &str, requeue: bool) {
+        let got = self.get(who, queue).expect("a message");
+        self.nack(who, got.tag, requeue);
+    }
+
+    pub(super) fn reject_next(&mut self, who: Who, queue: &str, requeue: bool) {
+        let got = self.get(who, queue).expect("a message");
+        self.reject(who, got.tag, requeue);
     }
 
     /// Takes all messages for good, and returns their bodies.

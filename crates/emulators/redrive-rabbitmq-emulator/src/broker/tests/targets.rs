@@ -69,8 +69,7 @@ fn what_is_dying_counts_in_its_own_queue() {
         let arguments = kept_until_in("itself").with("x-max-length", 0_i32);
         world.declare(who, "itself", arguments);
         world.publish(who, "itself", "x");
-        let got = world.get(who, "itself").expect("a message");
-        world.reject(who, got.tag, false);
+        world.reject_next(who, "itself", false);
         assert_eq!((world.ready("itself"), world.counts("itself").dead_letters), (0, 1), "{version:?}");
     }
 }
@@ -85,8 +84,7 @@ fn a_delivery_limit_is_no_rejection_for_the_cycle() {
         world.declare(who, "delay", dead_to(kind, "work").with("x-message-ttl", 100_i32));
         world.publish(who, "work", "x");
         for _ in 0..2 {
-            let got = world.get(who, "work").expect("a message");
-            world.reject(who, got.tag, true);
+            world.reject_next(who, "work", true);
         }
         assert_eq!(world.ready("delay"), 1);
         world.advance(100);
@@ -149,8 +147,7 @@ fn at_least_once_waits_for_a_full_target_too() {
         );
         for body in ["a", "b"] {
             world.publish(who, "work", body);
-            let got = world.get(who, "work").expect("a message");
-            world.nack(who, got.tag, false);
+            world.nack_next(who, "work", false);
         }
         assert_eq!((world.ready("dead"), world.counts("work").dead_letters), (1, 1));
         world.take(who, "dead");
@@ -174,8 +171,7 @@ fn at_least_once_tries_again_only_where_it_was_refused() {
         }
         world.publish(who, "full", "filler");
         world.publish(who, "work", "x");
-        let got = world.get(who, "work").expect("a message");
-        world.reject(who, got.tag, false);
+        world.reject_next(who, "work", false);
         assert_eq!((world.ready("free"), world.counts("work").dead_letters), (1, 1));
         world.take(who, "full");
         if unbound {
@@ -204,8 +200,7 @@ fn dead_letters_that_do_not_arrive_hold_up_all_others() {
         world.bind(who, "work", "any", "");
         let fail = |world: &mut World, key: &str| {
             world.publish_with(who, "any", key, "x", Properties::default());
-            let got = world.get(who, "work").expect("a message");
-            world.reject(who, got.tag, false);
+            world.reject_next(who, "work", false);
         };
         (0..31).for_each(|_| fail(&mut world, "unbound"));
         fail(&mut world, "bound");
@@ -247,8 +242,7 @@ fn what_its_own_queue_did_not_confirm_goes_where_the_route_leads_next() {
     world.declare(who, "work", kept);
     world.declare(who, "dead", Table::new());
     world.publish(who, "work", "x");
-    let got = world.get(who, "work").expect("a message");
-    world.reject(who, got.tag, false);
+    world.reject_next(who, "work", false);
     assert_eq!((world.ready("work"), world.counts("work").dead_letters), (1, 1));
     world.policy("p", "work", 0, serde_json::json!({"dead-letter-routing-key": "dead"}));
     world.advance(180_000);
@@ -266,8 +260,7 @@ fn with_drop_head_at_least_once_becomes_at_most_once() {
         dead_to(QueueKind::Quorum, "dead").with("x-dead-letter-strategy", "at-least-once"),
     );
     world.publish(who, "work", "x");
-    let got = world.get(who, "work").expect("a message");
-    world.nack(who, got.tag, false);
+    world.nack_next(who, "work", false);
     assert_eq!(world.dropped(), [("work".to_owned(), DropReason::DeadLetterUnroutable)]);
 }
 
@@ -279,8 +272,7 @@ fn a_purge_takes_waiting_dead_letters_on_4_3_only() {
         let arguments = kept_until_in("dead");
         world.declare(who, "work", arguments);
         world.publish(who, "work", "x");
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, false);
+        world.nack_next(who, "work", false);
         world.send(who, 1, queue::Purge { queue: short("work"), ..Default::default() });
         let purged = u32::from(version == Version::V4_3);
         assert_eq!(world.methods(who), [queue::PurgeOk { message_count: purged }.into()]);
@@ -309,8 +301,7 @@ fn cc_and_bcc_route_a_dead_letter_again() {
             assert_eq!(copy.headers().get("BCC"), None);
             assert_eq!(copy.headers().get("CC"), Some(&key("cc1")));
         }
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, false);
+        world.nack_next(who, "work", false);
         for queue in ["cc1", "bcc1", "rk"] {
             let dead = world.take(who, queue).expect("a dead letter");
             assert_eq!(dead.key, "work");
@@ -326,10 +317,7 @@ fn cc_and_bcc_route_a_dead_letter_again() {
 #[test]
 fn with_a_routing_key_of_its_own_cc_routes_no_dead_letter() {
     for (version, kind) in combinations() {
-        let mut world = World::new(version);
-        let who = world.client();
-        world.declare(who, "work", dead_to(kind, "dead"));
-        world.declare(who, "dead", of(kind));
+        let (mut world, who) = dead_lettering(version, kind);
         world.declare(who, "cc1", of(kind));
         let cc = Value::Array(vec![Value::from("cc1")]);
         let dead = rejected(&mut world, who, with_headers(Table::new().with("CC", cc.clone())));
@@ -367,8 +355,7 @@ fn an_alternate_exchange_catches_dead_letters_without_a_route() {
         world.bind(who, "caught", "rest", "");
         world.declare(who, "work", of(kind).with("x-dead-letter-exchange", "dlx"));
         world.publish(who, "work", "x");
-        let got = world.get(who, "work").expect("a message");
-        world.nack(who, got.tag, false);
+        world.nack_next(who, "work", false);
         assert_eq!(world.take(who, "caught").expect("it was caught").exchange, "dlx");
     }
 }

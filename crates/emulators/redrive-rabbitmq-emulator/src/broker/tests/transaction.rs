@@ -4,10 +4,7 @@ use super::*;
 use crate::broker::connection::Settling;
 
 fn transactional(version: Version, kind: QueueKind) -> (World, Who) {
-    let mut world = World::new(version);
-    let who = world.client();
-    world.declare(who, "work", dead_to(kind, "dead"));
-    world.declare(who, "dead", of(kind));
+    let (mut world, who) = dead_lettering(version, kind);
     world.send(who, 1, tx::Select {});
     assert_eq!(world.names(who), ["tx.SelectOk"]);
     (world, who)

@@ -35,14 +35,20 @@ impl Bench {
     }
 }
 
-#[test]
-fn what_is_enlisted_is_invisible_until_it_is_committed() {
+/// A transaction that sends `b` to `other` and completes `a`, which was taken from `q`.
+fn enlisted() -> (Bench, Delivered, TransactionId) {
     let mut bench = bench();
     bench.send("q", message("a"));
     let a = bench.take("q");
     let id = bench.declare();
     bench.enlist_send(id, "other", message("b")).expect("enlisted");
     bench.enlist_complete(id, &a).expect("enlisted");
+    (bench, a, id)
+}
+
+#[test]
+fn what_is_enlisted_is_invisible_until_it_is_committed() {
+    let (mut bench, _, id) = enlisted();
     assert_eq!((bench.counts("q").locked, bench.counts("other").active), (1, 0));
     assert_eq!(bench.commit(id), Ok(()));
     assert_eq!((bench.counts("q").locked, bench.counts("other").active), (0, 1));
@@ -51,12 +57,7 @@ fn what_is_enlisted_is_invisible_until_it_is_committed() {
 
 #[test]
 fn a_transaction_that_is_rolled_back_did_nothing() {
-    let mut bench = bench();
-    bench.send("q", message("a"));
-    let a = bench.take("q");
-    let id = bench.declare();
-    bench.enlist_send(id, "other", message("b")).expect("enlisted");
-    bench.enlist_complete(id, &a).expect("enlisted");
+    let (mut bench, a, id) = enlisted();
     assert_eq!(bench.broker.roll_back(id, bench.now), Ok(()));
     assert_eq!((bench.counts("q").locked, bench.counts("other").active), (1, 0));
     assert_eq!(bench.complete(&a), Ok(()));
@@ -64,12 +65,7 @@ fn a_transaction_that_is_rolled_back_did_nothing() {
 
 #[test]
 fn a_lock_that_runs_out_before_the_commit_rolls_everything_back() {
-    let mut bench = bench();
-    bench.send("q", message("a"));
-    let a = bench.take("q");
-    let id = bench.declare();
-    bench.enlist_send(id, "other", message("b")).expect("enlisted");
-    bench.enlist_complete(id, &a).expect("enlisted");
+    let (mut bench, _, id) = enlisted();
     bench.pass(seconds(30));
     let refused = bench.commit(id);
     assert!(matches!(refused, Err(BrokerError::TransactionRolledBack { .. })), "{refused:?}");
