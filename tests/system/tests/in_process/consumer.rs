@@ -13,7 +13,7 @@ use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, r
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-async fn succeed() {}
+use crate::handlers::{counted, succeed};
 
 async fn must_not_run() {
     panic!("the handler must not run")
@@ -126,13 +126,6 @@ async fn while_the_shelf_cannot_be_written_the_message_stays_and_the_intake_rest
     let (broker, transport) = memory_with(numbered(20));
     broker.set_shelf_writable(QUEUE, Shelf::DeadLetter, false);
     let runs = Arc::new(AtomicUsize::new(0));
-    let handler = {
-        let runs = Arc::clone(&runs);
-        move || {
-            runs.fetch_add(1, Ordering::SeqCst);
-            fail()
-        }
-    };
     let diary = Diary::new();
     let intake = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&intake);
@@ -145,7 +138,7 @@ async fn while_the_shelf_cannot_be_written_the_message_stays_and_the_intake_rest
             Event::IntakeResumed { .. } => seen.lock().unwrap().push("resumed"),
             _ => {}
         })
-        .handler(handler);
+        .handler(counted(&runs, fail));
     let operator = async {
         sleep(mins(10)).await;
         let while_unwritable = runs.load(Ordering::SeqCst);

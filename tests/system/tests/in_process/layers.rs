@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
@@ -16,12 +15,10 @@ use tower::load_shed::LoadShedLayer;
 use tower::timeout::TimeoutLayer;
 use tower::util::MapErrLayer;
 
+use crate::handlers::{counted, fail};
+
 async fn slow() {
     sleep(secs(5)).await;
-}
-
-async fn fail() -> Result<(), BoxError> {
-    Err("no answer".into())
 }
 
 fn only_dead_letter(broker: &MemoryBroker) -> Message {
@@ -138,7 +135,7 @@ async fn most_held(
 async fn load_shedding_burns_attempts_of_messages_that_no_handler_saw() {
     let (broker, transport) = memory_with(numbered(10));
     let runs = Arc::new(AtomicUsize::new(0));
-    let handler = counting(&runs, secs(3600));
+    let handler = counted(&runs, || sleep(secs(3600)));
     let consumer = Consumer::new(transport)
         .with_dead_letter_backoff([secs(1)])
         .layer(LoadShedLayer::new())
@@ -160,7 +157,7 @@ async fn an_open_circuit_that_answers_with_errors_burns_attempts_too() {
         .with_dead_letter_backoff([secs(1)])
         .layer(tower::filter::FilterLayer::new(open_circuit))
         .observer(diary.observer())
-        .handler(counting(&runs, secs(0)));
+        .handler(counted(&runs, || sleep(secs(0))));
     consumer.run_until(diary.ended(10)).await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 0);
     assert_eq!(broker.shelf(QUEUE, Shelf::DeadLetter).len(), 10, "set aside, and no handler ever saw them");
@@ -170,19 +167,12 @@ async fn an_open_circuit_that_answers_with_errors_burns_attempts_too() {
 async fn a_retry_in_memory_is_counted_by_nobody() {
     let (broker, transport) = memory_with(numbered(1));
     let runs = Arc::new(AtomicUsize::new(0));
-    let handler = {
-        let runs = Arc::clone(&runs);
-        move || {
-            runs.fetch_add(1, Ordering::SeqCst);
-            fail()
-        }
-    };
     let diary = Diary::new();
     let consumer = Consumer::new(transport)
         .with_dead_letter_backoff(redrive::NoRetry)
         .layer(tower::retry::RetryLayer::new(ThreeTimes(0)))
         .observer(diary.observer())
-        .handler(handler);
+        .handler(counted(&runs, fail));
     consumer.run_until(diary.ended(1)).await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 4);
     assert_eq!(header(&only_dead_letter(&broker), redrive::header_names::ATTEMPT), "1");
@@ -262,16 +252,5 @@ async fn the_preset_goes_into_a_service_builder_and_around_a_handler() {
         build(Consumer::new(transport).observer(diary.observer())).run_until(diary.ended(1)).await.unwrap();
         assert_eq!(diary.names(), ["retry", "dead-letter"]);
         assert_eq!(reason(&only_dead_letter(&broker)), "MaxDeliveryCountExceeded");
-    }
-}
-
-fn counting(
-    runs: &Arc<AtomicUsize>,
-    lasts: Duration,
-) -> impl Fn() -> tokio::time::Sleep + Clone + Send + Sync + 'static + use<> {
-    let runs = Arc::clone(runs);
-    move || {
-        runs.fetch_add(1, Ordering::SeqCst);
-        sleep(lasts)
     }
 }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod consumer;
+mod handlers;
 mod interruptions;
 mod layers;
 mod lost;

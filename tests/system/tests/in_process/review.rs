@@ -18,11 +18,7 @@ use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-async fn succeed() {}
-
-async fn fail() -> Result<(), BoxError> {
-    Err("no answer".into())
-}
+use crate::handlers::{counted, fail, succeed};
 
 /// After a pause it still hands out some, as they were prefetched.
 struct Prefetching<T>(T, usize);
@@ -216,13 +212,6 @@ async fn a_panicking_observer_or_redactor_changes_nothing_for_the_message() {
     let (broker, transport) = memory_with([Message::new("x").with_id("m")]);
     let diary = Diary::new();
     let runs = Arc::new(AtomicUsize::new(0));
-    let handler = {
-        let runs = Arc::clone(&runs);
-        move || {
-            runs.fetch_add(1, Ordering::SeqCst);
-            fail()
-        }
-    };
     let consumer = Consumer::new(transport)
         .with_dead_letter_backoff([secs(1)])
         .redactor(|_| panic!("no text is good enough"))
@@ -232,7 +221,7 @@ async fn a_panicking_observer_or_redactor_changes_nothing_for_the_message() {
             }
         })
         .observer(diary.observer())
-        .handler(handler);
+        .handler(counted(&runs, fail));
     // Before, it was given back at once, handled again, and so on without end or pause.
     tokio::time::timeout(mins(1), consumer.run_until(diary.ended(1))).await.expect("it ends").unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2);

@@ -10,11 +10,7 @@ use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, reason};
 use tokio::time::sleep;
 
-async fn fail() -> Result<(), BoxError> {
-    Err("no answer".into())
-}
-
-async fn succeed() {}
+use crate::handlers::{fail, succeed};
 
 fn of_kind(kind: &str) -> Message {
     Message::new("an order").with_id(kind).with_kind(kind)
