@@ -10,6 +10,7 @@ mod pausing;
 mod preflight;
 mod proxy;
 mod publishing;
+mod raw;
 mod refused;
 #[cfg(feature = "rest")]
 mod rest;

@@ -100,14 +100,32 @@ fn activate(emulator: &Emulator) {
     emulator.set_status(QUEUE, EntityStatus::Active).expect("it is there");
 }
 
+fn disable(emulator: &Emulator) {
+    emulator.set_status(QUEUE, EntityStatus::Disabled).expect("it is there");
+}
+
+/// A consumer that has run says so when its queue refuses, and handles what comes after that.
+async fn is_waited_for(
+    emulator: &Emulator,
+    address: &str,
+    options: impl Fn() -> Options,
+    session: bool,
+    (refuse, said, mend): Way,
+) -> Result<(), BoxError> {
+    let mut running = Running::start(options(), address).await?;
+    publish(options(), address, "before", session).await?;
+    assert_eq!(running.next().await, "before");
+    refuse(emulator);
+    running.says(said).await;
+    mend(emulator);
+    running.takes_up(options(), address, session).await.map_err(|error| format!("{said}: {error}"))?;
+    running.stop().await
+}
+
 #[tokio::test]
 async fn a_consumer_waits_for_its_queue_and_takes_up_again() -> Result<(), BoxError> {
     let ways: [Way; 6] = [
-        (
-            |emulator| emulator.set_status(QUEUE, EntityStatus::Disabled).expect("it is there"),
-            "disabled",
-            activate,
-        ),
+        (disable, "disabled", activate),
         (
             |emulator| emulator.set_status(QUEUE, EntityStatus::ReceiveDisabled).expect("it is there"),
             "disabled",
@@ -137,20 +155,13 @@ async fn a_consumer_waits_for_its_queue_and_takes_up_again() -> Result<(), BoxEr
             |emulator| replace(emulator, Settings::default()),
         ),
     ];
-    for (refuse, said, mend) in ways {
+    for way in ways {
         let builder =
             Emulator::builder().queue(QUEUE, Settings::default()).queue("other", Settings::default());
         let emulator = builder.start().await?;
         let address = emulator.connection_string();
         let options = || ServiceBus::options(QUEUE);
-        let mut running = Running::start(options(), &address).await?;
-        publish(options(), &address, "before", false).await?;
-        assert_eq!(running.next().await, "before");
-        refuse(&emulator);
-        running.says(said).await;
-        mend(&emulator);
-        running.takes_up(options(), &address, false).await.map_err(|error| format!("{said}: {error}"))?;
-        running.stop().await?;
+        is_waited_for(&emulator, &address, options, false, way).await?;
     }
     Ok(())
 }
@@ -158,11 +169,7 @@ async fn a_consumer_waits_for_its_queue_and_takes_up_again() -> Result<(), BoxEr
 #[tokio::test]
 async fn a_consumer_of_sessions_waits_for_its_queue_too() -> Result<(), BoxError> {
     let ways: [Way; 3] = [
-        (
-            |emulator| emulator.set_status(QUEUE, EntityStatus::Disabled).expect("it is there"),
-            "disabled",
-            activate,
-        ),
+        (disable, "disabled", activate),
         (
             |emulator| emulator.delete_queue(QUEUE).expect("it was there"),
             "could not be found",
@@ -174,18 +181,11 @@ async fn a_consumer_of_sessions_waits_for_its_queue_too() -> Result<(), BoxError
             |emulator| replace(emulator, with_sessions()),
         ),
     ];
-    for (refuse, said, mend) in ways {
+    for way in ways {
         let emulator = Emulator::builder().queue(QUEUE, with_sessions()).start().await?;
         let address = emulator.connection_string();
         let options = || ServiceBus::options(QUEUE).sessions(Sessions::concurrent(2));
-        let mut running = Running::start(options(), &address).await?;
-        publish(options(), &address, "before", true).await?;
-        assert_eq!(running.next().await, "before");
-        refuse(&emulator);
-        running.says(said).await;
-        mend(&emulator);
-        running.takes_up(options(), &address, true).await.map_err(|error| format!("{said}: {error}"))?;
-        running.stop().await?;
+        is_waited_for(&emulator, &address, options, true, way).await?;
     }
     Ok(())
 }
@@ -194,18 +194,14 @@ async fn a_consumer_of_sessions_waits_for_its_queue_too() -> Result<(), BoxError
 #[tokio::test]
 async fn a_consumer_by_rest_waits_for_its_queue_too() -> Result<(), BoxError> {
     let ways: [Way; 2] = [
-        (
-            |emulator| emulator.set_status(QUEUE, EntityStatus::Disabled).expect("it is there"),
-            "disabled",
-            activate,
-        ),
+        (disable, "disabled", activate),
         (
             |emulator| emulator.delete_queue(QUEUE).expect("it was there"),
             "create the entity",
             |emulator| emulator.create_queue(QUEUE, Settings::default()).expect("it fits"),
         ),
     ];
-    for (refuse, said, mend) in ways {
+    for way in ways {
         let builder =
             Emulator::builder().queue(QUEUE, Settings::default()).queue("dead", Settings::default());
         let emulator = builder.listen_http("127.0.0.1:0").start().await?;
@@ -214,14 +210,7 @@ async fn a_consumer_by_rest_waits_for_its_queue_too() -> Result<(), BoxError> {
             let options = ServiceBus::options(QUEUE).backend(redrive_servicebus::Backend::Rest);
             options.dead_letter_queue("dead").poll_wait(secs(1))
         };
-        let mut running = Running::start(options(), &address).await?;
-        publish(options(), &address, "before", false).await?;
-        assert_eq!(running.next().await, "before");
-        refuse(&emulator);
-        running.says(said).await;
-        mend(&emulator);
-        running.takes_up(options(), &address, false).await.map_err(|error| format!("{said}: {error}"))?;
-        running.stop().await?;
+        is_waited_for(&emulator, &address, options, false, way).await?;
     }
     Ok(())
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fe2o3_amqp::sasl_profile::SaslProfile;
-use fe2o3_amqp::{Connection, Sendable, Sender, Session};
+use fe2o3_amqp::Sendable;
 use fe2o3_amqp_types::messaging::{Body, Data, Message as Wire};
 use fe2o3_amqp_types::primitives::Value;
 use redrive_core::transport::{Needs, Received, Receiver, Settlement, Signal, Signals};
@@ -32,17 +31,9 @@ async fn start(transport: ServiceBus, prefetch: u32) -> Result<Started<ServiceBu
 }
 
 async fn send_unreadable(emulator: &Emulator) -> Result<(), BoxError> {
-    let stream = TcpStream::connect(emulator.address()).await?;
-    let connection = Connection::builder().container_id("raw").hostname("localhost").scheme("amqp");
-    let connection = connection.sasl_profile(SaslProfile::Anonymous);
-    let mut connection = connection.open_with_stream(stream).await?;
-    let mut session = Session::begin(&mut connection).await?;
-    let mut sender = Sender::attach(&mut session, "sender", QUEUE).await?;
     let batch: Wire<Body<Value>> = Wire::from(Body::Data(vec![Data(UNREADABLE.to_vec().into())].into()));
     let batch = Sendable::builder().message_format(BATCH).message(batch).build();
-    sender.send(batch).await?.accepted_or_else(|outcome| format!("not stored: {outcome:?}"))?;
-    connection.close().await?;
-    Ok(())
+    crate::raw::send(emulator, QUEUE, batch).await
 }
 
 #[tokio::test]

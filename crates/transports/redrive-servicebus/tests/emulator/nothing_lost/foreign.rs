@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use fe2o3_amqp::sasl_profile::SaslProfile;
-use fe2o3_amqp::{Connection, Sender, Session};
 use fe2o3_amqp_types::messaging::{
     ApplicationProperties, Body, Data, Header, Message as Wire, MessageAnnotations, Priority, Properties,
 };
@@ -16,7 +14,8 @@ use redrive_core::{BoxError, Disposition, Message, Shelf, Shelves as _};
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value as Amqp;
 use redrive_servicebus_emulator::{Emulator, Settings};
-use tokio::net::TcpStream;
+
+use crate::raw;
 
 use super::bench::{DEAD_LETTERS, QUEUE, TIMEOUT, broken, emulator, retry_next, settle_next, started};
 
@@ -35,17 +34,8 @@ fn with_property(body: Body<Value>, name: &str, value: &str) -> AnyMessage {
     message
 }
 
-/// Sends messages as another client does.
 async fn send(emulator: &Emulator, message: AnyMessage) -> Result<(), BoxError> {
-    let stream = TcpStream::connect(emulator.address()).await?;
-    let connection = Connection::builder().container_id("raw").hostname("localhost").scheme("amqp");
-    let connection = connection.sasl_profile(SaslProfile::Anonymous);
-    let mut connection = connection.open_with_stream(stream).await?;
-    let mut session = Session::begin(&mut connection).await?;
-    let mut sender = Sender::attach(&mut session, "sender", QUEUE).await?;
-    sender.send(message).await?.accepted_or_else(|outcome| format!("not stored: {outcome:?}"))?;
-    connection.close().await?;
-    Ok(())
+    raw::send(emulator, QUEUE, message).await
 }
 
 #[tokio::test]
