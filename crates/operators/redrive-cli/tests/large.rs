@@ -2,8 +2,7 @@
 
 mod common;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use common::{Cli, Shop};
@@ -81,14 +80,7 @@ async fn killed(shop: &Shop) {
     figures.push(format!("plan {:.1} s", begun.elapsed().as_secs_f64()));
     assert_eq!(plan["entries"].as_array().expect("entries").len(), half);
 
-    let handled: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
-    let counts = Arc::clone(&handled);
-    let service = shop
-        .service_that(move |text| {
-            *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
-            Ok(())
-        })
-        .await;
+    let (service, handled) = shop.counting().await;
     let distinct = || handled.lock().unwrap().len();
     let is_handled = |text: &str| handled.lock().unwrap().contains_key(text);
     let begun = Instant::now();

@@ -3,7 +3,8 @@
 
 mod program;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use lapin::options::QueueDeleteOptions;
 use lapin::types::FieldTable;
@@ -249,6 +250,17 @@ impl Shop {
             }
         })
         .await
+    }
+
+    /// A service that handles every message, and how often it handled each.
+    pub(crate) async fn counting(&self) -> (Service, Arc<Mutex<HashMap<String, u32>>>) {
+        let handled = Arc::<Mutex<HashMap<String, u32>>>::default();
+        let counts = Arc::clone(&handled);
+        let count = move |text: &str| {
+            *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
+            Ok(())
+        };
+        (self.service_that(count).await, handled)
     }
 
     /// A service that has started: RabbitMQ 3.10 refuses messages for a quorum queue that somebody else is declaring.

@@ -1,9 +1,7 @@
 //! The disk with the journal is full in the middle of a run.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 
 use redrive::Message;
 
@@ -27,14 +25,7 @@ pub(crate) async fn a_run_goes_on_when_there_is_room(shop: &Shop) {
     let queue = &*shop.queue;
     let plan = cli.json(&["plan", queue, "--all"]).await["id"].as_str().expect("an id").to_owned();
 
-    let handled: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
-    let counts = Arc::clone(&handled);
-    let service = shop
-        .service_that(move |text| {
-            *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
-            Ok(())
-        })
-        .await;
+    let (service, handled) = shop.counting().await;
     let apply = [
         "apply",
         &plan,
