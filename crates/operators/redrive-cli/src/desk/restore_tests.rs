@@ -9,7 +9,8 @@ use redrive::memory::MemoryBroker;
 use redrive::ops::{
     EntryState, ExportedEntry, JournalHeader, Operator, Plan, PlanAction, PlanOptions, RunOptions,
 };
-use redrive::{EntryHandle, Message, Shelf, Shelved};
+use redrive::shelves::{EntryHandle, Shelved};
+use redrive::{Message, Shelf};
 
 use super::import::import;
 use super::restore::restore;
