@@ -107,7 +107,7 @@ async fn interrupted_and_changed() {
 async fn refused() {
     let (_broker, memory) = memory_with(numbered(1));
     let faulty = Faulty::new(memory).on_settle(|attempted| match attempted.number {
-        ..3 => Fault::Refused(TransportErrorKind::NotStored),
+        ..3 => Fault::Refused(TransportErrorKind::Unconfirmed),
         _ => Fault::None,
     });
     run(faulty).await;

@@ -55,7 +55,7 @@ pub struct Attempted<'a> {
 ///
 /// // The first three messages that go to a shelf find it full.
 /// let transport = Faulty::new(Memory::new("orders")).on_settle(|attempted| match attempted.settlement {
-///     Settlement::Shelve { .. } if attempted.number <= 3 => Fault::Refused(TransportErrorKind::NotStored),
+///     Settlement::Shelve { .. } if attempted.number <= 3 => Fault::Refused(TransportErrorKind::Unconfirmed),
 ///     _ => Fault::None,
 /// });
 /// # drop(transport);

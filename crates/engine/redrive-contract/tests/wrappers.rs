@@ -65,11 +65,11 @@ fn onto_the_shelf(delivery: &Delivery) -> Settlement {
 
 #[tokio::test]
 async fn a_refused_settlement_gives_the_receipt_back() {
-    let fault = Fault::Refused(TransportErrorKind::NotStored);
+    let fault = Fault::Refused(TransportErrorKind::Unconfirmed);
     let transport = started(Faulty::new(Memory::new("orders")).fail_settle(1, fault)).await;
     let received = transport.receive().await.unwrap().unwrap();
     let refused = transport.settle(received.receipt, Settlement::Complete).await.unwrap_err();
-    assert_eq!(refused.error.kind(), TransportErrorKind::NotStored);
+    assert_eq!(refused.error.kind(), TransportErrorKind::Unconfirmed);
     transport.settle(refused.receipt.unwrap(), Settlement::Complete).await.unwrap();
     assert_eq!(transport.inner().broker().depth("orders"), 0);
 }
@@ -125,7 +125,7 @@ async fn a_broken_receive_takes_no_message() {
 
 #[tokio::test]
 async fn the_record_has_every_settlement_with_its_outcome() {
-    let fault = Fault::Refused(TransportErrorKind::NotStored);
+    let fault = Fault::Refused(TransportErrorKind::Unconfirmed);
     let inner = Faulty::new(Memory::new("orders")).fail_settle(1, fault);
     inner.inner().publish(Message::new("body").with_id("a")).await.expect("there is room");
     let transport = Started::open(Recording::new(inner), &Needs::none()).await.expect("it opens");
@@ -135,6 +135,6 @@ async fn the_record_has_every_settlement_with_its_outcome() {
     let refused = transport.settle(received.receipt, settlement.clone()).await.unwrap_err();
     transport.settle(refused.receipt.unwrap(), settlement).await.unwrap();
     let outcomes: Vec<_> = log.of("a").iter().map(|recorded| recorded.outcome).collect();
-    assert_eq!(outcomes, [Err(TransportErrorKind::NotStored), Ok(())]);
+    assert_eq!(outcomes, [Err(TransportErrorKind::Unconfirmed), Ok(())]);
     assert_eq!(log.all()[1].copy().and_then(Message::id), Some("a"));
 }

@@ -33,9 +33,7 @@ impl OpenError {
 #[derive(Clone)]
 pub struct TransportError {
     kind: TransportErrorKind,
-    /// True if no copy was stored, although the kind leaves that open.
-    not_stored: bool,
-    /// True if the reason may lie in this one message.
+    /// True if the reason may lie in this one message. Not a kind: the copy of such an error may be stored, or certainly is not.
     unclear: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -45,7 +43,7 @@ impl TransportError {
     /// Creates an error of this kind; `message` says what was tried, on what, and what to do next.
     #[must_use]
     pub fn new(kind: TransportErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, not_stored: false, unclear: false, message: message.into(), source: None }
+        Self { kind, unclear: false, message: message.into(), source: None }
     }
 
     /// Creates the error for a transport that is opened a second time: it has one receiver.
@@ -76,10 +74,10 @@ impl TransportError {
         self
     }
 
-    /// Notes that no copy was stored, because none was sent. For kinds that leave that open.
+    /// Changes the kind, for a caller that knows more than the place where the error was made.
     #[must_use]
-    pub fn certainly_not_stored(mut self) -> Self {
-        self.not_stored = true;
+    pub fn with_kind(mut self, kind: TransportErrorKind) -> Self {
+        self.kind = kind;
         self
     }
 
@@ -110,12 +108,11 @@ impl TransportError {
         matches!(self.kind, NotFound | Topology | Unsupported)
     }
 
-    /// Returns true if it is certain that no copy was stored. Otherwise that is open, or the error is about the removal:
-    /// [`NotStored`](TransportErrorKind::NotStored) may be a confirmation that did not come in time.
+    /// Returns true if it is certain that no copy was stored: the kind tells
+    /// ([`TransportErrorKind::is_certainly_not_stored`]).
     #[must_use]
     pub fn is_certainly_not_stored(&self) -> bool {
-        use TransportErrorKind::{Busy, Full, Refused, TooLarge, Unsupported};
-        self.not_stored || matches!(self.kind, Busy | Full | Refused | TooLarge | Unsupported)
+        self.kind.is_certainly_not_stored()
     }
 }
 
@@ -153,9 +150,14 @@ pub enum TransportErrorKind {
     Topology,
     /// The broker cannot do what the configuration asks for.
     Unsupported,
-    /// The copy was not stored: its target is missing, or no confirmation came in time. The consumer pauses its intake and
-    /// tries again.
-    NotStored,
+    /// The copy was sent, and the confirmation never came: it may be stored, or may be stored later. The consumer pauses its intake
+    /// and tries again, which may store it twice.
+    Unconfirmed,
+    /// The broker answered that it did not store the copy: no queue took it. The queue or the exchange is missing, or may not be
+    /// written. The consumer pauses its intake and tries again.
+    Unroutable,
+    /// The copy was not sent: the broker accepts none for now. The consumer pauses its intake and tries again.
+    NotSent,
     /// The copy was not stored: its target is full. If the copy was to come back to this consumer, the consumer keeps the delivery
     /// in flight, handles others, which makes room, and handles this one again when its wait is over.
     Full,
@@ -175,6 +177,23 @@ pub enum TransportErrorKind {
     Closed,
     /// Any other kind.
     Other,
+}
+
+impl TransportErrorKind {
+    /// Returns true if it is certain that no copy was stored. Otherwise that is open, or the error is about the removal.
+    #[must_use]
+    pub const fn is_certainly_not_stored(self) -> bool {
+        matches!(
+            self,
+            Self::Busy
+                | Self::Full
+                | Self::NotSent
+                | Self::Refused
+                | Self::TooLarge
+                | Self::Unroutable
+                | Self::Unsupported
+        )
+    }
 }
 
 /// The delivery was not settled. A transport creates this error with [`lost`](Self::lost), [`lost_after_copy`](Self::lost_after_copy)
@@ -224,14 +243,16 @@ mod tests {
 
     #[test]
     fn a_copy_whose_confirmation_did_not_come_may_be_stored() {
-        use TransportErrorKind::{Busy, Closed, Full, Locked, Lost, NotStored, Other, TooLarge};
-        use TransportErrorKind::{Refused, Unreachable, Unsupported};
-        let error = |kind| TransportError::new(kind, "text");
-        let certain = [Busy, Full, Refused, TooLarge, Unsupported];
-        assert!(certain.into_iter().all(|kind| error(kind).is_certainly_not_stored()));
-        let open = [Closed, Locked, Lost, NotStored, Other, Unreachable];
-        assert!(!open.into_iter().any(|kind| error(kind).is_certainly_not_stored()));
-        assert!(error(NotStored).certainly_not_stored().is_certainly_not_stored());
+        use TransportErrorKind::Unsupported;
+        use TransportErrorKind::{Busy, Closed, Full, Locked, Lost, NotFound, NotSent, Other, Refused};
+        use TransportErrorKind::{TooLarge, Topology, Unauthorized, Unconfirmed, Unreachable, Unroutable};
+        let certain = [Busy, Full, NotSent, Refused, TooLarge, Unroutable, Unsupported];
+        assert!(certain.into_iter().all(TransportErrorKind::is_certainly_not_stored));
+        let open = [Closed, Locked, Lost, NotFound, Other, Topology, Unauthorized, Unconfirmed, Unreachable];
+        assert!(!open.into_iter().any(TransportErrorKind::is_certainly_not_stored));
+        // The kind tells, also on a clone and with a mark.
+        let error = TransportError::new(Unroutable, "text").unclear();
+        assert!(error.is_certainly_not_stored() && !error.with_kind(Unconfirmed).is_certainly_not_stored());
     }
 
     #[test]

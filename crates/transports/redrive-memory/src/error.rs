@@ -38,7 +38,7 @@ impl Refusal {
                 ),
             ),
             Self::ShelfUnwritable(shelf) => (
-                TransportErrorKind::NotStored,
+                TransportErrorKind::Unroutable,
                 format!(
                     "the {shelf} shelf of queue `{queue}` was made unwritable: the message stays where it is; see \
                      `MemoryBroker::set_shelf_writable`"
@@ -63,7 +63,7 @@ impl Refusal {
 /// Error for reports to a collection that does not exist or has ended.
 pub(crate) fn no_collection(queue: &str) -> TransportError {
     let text = format!("nobody collects reports at `{queue}` any more: nothing was stored");
-    TransportError::new(TransportErrorKind::NotStored, text)
+    TransportError::new(TransportErrorKind::Unroutable, text)
 }
 
 /// Error for a shelf that is leased to another run.

@@ -238,7 +238,7 @@ pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
 /// Error for a channel that could not be prepared for publishing: nothing was sent on it.
 pub(crate) fn no_channel_to_publish(error: Error) -> TransportError {
     let message = format!("RabbitMQ opens no channel to publish on: {}", said(&error));
-    TransportError::new(TransportErrorKind::NotStored, message).with_source(error).certainly_not_stored()
+    TransportError::new(TransportErrorKind::NotSent, message).with_source(error)
 }
 
 /// Error for a message whose headers were read only in part: a copy would lose the others.

@@ -178,7 +178,7 @@ async fn what_waits_on_and_cannot_be_copied_is_told_as_dead_lettered() {
 async fn a_copy_that_is_refused_for_a_while_is_stored_once_and_the_handler_runs_once() {
     let (_broker, transport) = memory_with([Message::new("fails").with_id("m")]);
     let faulty = Faulty::new(transport).on_settle(|attempted| {
-        if attempted.number <= 5 { Fault::Refused(TransportErrorKind::NotStored) } else { Fault::None }
+        if attempted.number <= 5 { Fault::Refused(TransportErrorKind::Unconfirmed) } else { Fault::None }
     });
     let (_, runs, names, _) = run(faulty, 1).await;
     assert_eq!((runs, names), (1, vec!["retry"]));

@@ -143,7 +143,7 @@ async fn a_message_that_can_never_be_copied_does_not_stop_all_others() {
             }
             let is_in_trouble = Some(tries.fetch_add(1, Ordering::SeqCst)) == in_trouble;
             Fault::Refused(if is_in_trouble {
-                TransportErrorKind::NotStored
+                TransportErrorKind::Unconfirmed
             } else {
                 TransportErrorKind::TooLarge
             })
@@ -257,7 +257,7 @@ async fn a_pause_gives_back_even_when_no_copy_can_be_stored() {
     let (broker, transport) = memory_with(numbered(5).map(deliveries_before));
     let faulty = Faulty::new(transport).on_settle(|attempted| {
         if attempted.settlement.stores_copy() {
-            Fault::Refused(TransportErrorKind::NotStored)
+            Fault::Refused(TransportErrorKind::Unconfirmed)
         } else {
             Fault::None
         }

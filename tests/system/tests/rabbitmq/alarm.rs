@@ -178,7 +178,10 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
                     break;
                 };
                 let error = refused.error;
-                assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+                assert!(
+                    matches!(error.kind(), TransportErrorKind::NotSent | TransportErrorKind::Unconfirmed),
+                    "{error}"
+                );
                 assert!(began.elapsed() < CONFIRM_TIMEOUT, "given up on its way: {error}");
                 // The alarm refuses what was not sent. The fate of a copy is unknown if its connection died on a busy machine.
                 in_doubt.fetch_add(
@@ -253,7 +256,10 @@ async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination
         let mut refused = false;
         while let Some(answer) = answers.next().await {
             if let Err(error) = answer {
-                assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+                assert!(
+                    matches!(error.kind(), TransportErrorKind::NotSent | TransportErrorKind::Unconfirmed),
+                    "{error}"
+                );
                 refused = true;
             }
         }
@@ -285,12 +291,12 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
         timeout(ANSWER, producer.publish(Message::new("an order"))).await.expect("an answer").err()
     })
     .await;
-    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+    assert!(matches!(error.kind(), TransportErrorKind::NotSent | TransportErrorKind::Unconfirmed), "{error}");
     assert!(error.to_string().contains("memory or disk is full"), "{error}");
     let redriving = operator.shelves();
     let redrive = async { redriving.redrive(Shelf::DeadLetter, &Selection::All).await?.into_result() };
     let error = timeout(ANSWER, redrive).await.expect("an answer").expect_err("not stored");
-    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+    assert!(matches!(error.kind(), TransportErrorKind::NotSent | TransportErrorKind::Unconfirmed), "{error}");
     // A returned message arrives a moment later.
     eventually("it is back", async || redriving.count(Shelf::DeadLetter).await.unwrap() > 0).await;
     Alarm::Memory.set(&node, false).await;
@@ -308,5 +314,5 @@ async fn refused(operator: &RabbitMq) {
         timeout(millis(200), on_their_way.next()).await.ok().flatten().and_then(Result::err)
     })
     .await;
-    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+    assert!(matches!(error.kind(), TransportErrorKind::NotSent | TransportErrorKind::Unconfirmed), "{error}");
 }

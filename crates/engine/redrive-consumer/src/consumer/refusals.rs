@@ -113,12 +113,14 @@ mod tests {
     use super::*;
 
     fn unclear() -> TransportError {
-        TransportError::new(TransportErrorKind::NotStored, "refused").unclear()
+        TransportError::new(TransportErrorKind::Unconfirmed, "refused").unclear()
     }
 
     #[test]
     fn each_kind_of_error() {
-        use TransportErrorKind::{Closed, Full, Lost, NotStored, Other, Refused, TooLarge};
+        use TransportErrorKind::{
+            Closed, Full, Lost, NotSent, Other, Refused, TooLarge, Unconfirmed, Unroutable,
+        };
         use TransportErrorKind::{Topology, Unauthorized, Unreachable, Unsupported};
         let judged = |kind, refused| {
             let error = TransportError::new(kind, "");
@@ -127,7 +129,9 @@ mod tests {
         for kind in [TooLarge, Refused] {
             assert_eq!(judged(kind, 5), Consequence::NeverCopied, "{kind:?}");
         }
-        for kind in [Closed, Full, Lost, NotStored, Other, Topology, Unauthorized, Unreachable] {
+        for kind in
+            [Closed, Full, Lost, NotSent, Unconfirmed, Unroutable, Other, Topology, Unauthorized, Unreachable]
+        {
             assert_eq!(judged(kind, 0), Consequence::Pause, "{kind:?}");
         }
         assert_eq!(judged(Unsupported, 0), Consequence::Hold);

@@ -9,14 +9,14 @@ use crate::case::Case;
 use crate::harness::{Harness, ReceiptOf, StartedOf};
 use crate::planning::shelve;
 
-/// A move to a shelf that cannot be written is refused as [`NotStored`](TransportErrorKind::NotStored) or
+/// A move to a shelf that cannot be written is refused as [`Unroutable`](TransportErrorKind::Unroutable) or
 /// [`Full`](TransportErrorKind::Full), and gives the receipt back: the delivery is still in flight.
 pub async fn an_unwritable_shelf_refuses_the_move<H: Harness>(case: &Case<H>) {
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let Some(Refused { transport, error, receipt, .. }) = refused_move(case, shelf, &["a"]).await else {
             return;
         };
-        let refusals = [TransportErrorKind::NotStored, TransportErrorKind::Full];
+        let refusals = [TransportErrorKind::Unroutable, TransportErrorKind::Full];
         assert!(refusals.contains(&error.kind()), "{:?}: {error}", error.kind());
         assert!(error.to_string().len() > 20, "the error does not say what to do: {error}");
         case.settle(&transport, receipt, Settlement::Complete).await;

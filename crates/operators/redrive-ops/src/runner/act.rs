@@ -70,13 +70,14 @@ mod tests {
             EntryOutcome::NotFound,
             EntryOutcome::NotTried,
             failed(TransportErrorKind::TooLarge),
-            failed(TransportErrorKind::NotStored),
+            failed(TransportErrorKind::Unroutable),
+            failed(TransportErrorKind::Unconfirmed),
             failed(TransportErrorKind::Lost),
         ];
         for (number, outcome) in outcomes.into_iter().enumerate() {
             report.note(handle(number), None, outcome);
         }
-        let (states, stopped) = states((0..7).map(handle).collect(), report);
+        let (states, stopped) = states((0..8).map(handle).collect(), report);
         assert!(stopped.is_none());
         let states: Vec<_> = states.into_iter().map(|(_, state)| state).collect();
         let why = || "why".to_owned();
@@ -84,6 +85,7 @@ mod tests {
             EntryState::Done,
             EntryState::NotFound,
             EntryState::NotTried,
+            EntryState::Failed(why()),
             EntryState::Failed(why()),
             EntryState::Uncertain(why()),
             EntryState::Uncertain(why()),

@@ -311,12 +311,14 @@ impl From<ErrorJson> for TransportError {
 }
 
 /// The kinds of errors by their names. One that has no name is `other`.
-const KINDS: [(TransportErrorKind, &str); 13] = [
+const KINDS: [(TransportErrorKind, &str); 15] = [
     (TransportErrorKind::Unreachable, "unreachable"),
     (TransportErrorKind::Unauthorized, "unauthorized"),
     (TransportErrorKind::Topology, "topology"),
     (TransportErrorKind::Unsupported, "unsupported"),
-    (TransportErrorKind::NotStored, "not-stored"),
+    (TransportErrorKind::Unconfirmed, "unconfirmed"),
+    (TransportErrorKind::Unroutable, "unroutable"),
+    (TransportErrorKind::NotSent, "not-sent"),
     (TransportErrorKind::Full, "full"),
     (TransportErrorKind::TooLarge, "too-large"),
     (TransportErrorKind::Refused, "refused"),

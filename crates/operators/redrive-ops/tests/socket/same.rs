@@ -25,12 +25,14 @@ fn failed(kind: TransportErrorKind) -> TransportError {
     TransportError::new(kind, format!("it is {kind:?}"))
 }
 
-const KINDS: [TransportErrorKind; 14] = [
+const KINDS: [TransportErrorKind; 16] = [
     TransportErrorKind::Unreachable,
     TransportErrorKind::Unauthorized,
     TransportErrorKind::Topology,
     TransportErrorKind::Unsupported,
-    TransportErrorKind::NotStored,
+    TransportErrorKind::Unconfirmed,
+    TransportErrorKind::Unroutable,
+    TransportErrorKind::NotSent,
     TransportErrorKind::Full,
     TransportErrorKind::TooLarge,
     TransportErrorKind::Refused,

@@ -143,7 +143,7 @@ impl ChannelPool {
             }
         }
         let channel = connection.channel().await.map_err(|error| {
-            TransportError::new(TransportErrorKind::NotStored, error.to_string()).with_source(error)
+            TransportError::new(TransportErrorKind::NotSent, error.to_string()).with_source(error)
         })?;
         with_timeout(&channel, channel.confirm_select(ConfirmSelectOptions::default()))
             .await
@@ -164,7 +164,7 @@ impl ChannelPool {
 /// Returns the error for a message that was not sent because the broker accepts none.
 pub(crate) fn blocked_by_the_broker() -> TransportError {
     let message = "RabbitMQ accepts no messages: its memory or disk is full";
-    TransportError::new(TransportErrorKind::NotStored, message).certainly_not_stored()
+    TransportError::new(TransportErrorKind::NotSent, message)
 }
 
 #[cfg(test)]

@@ -72,10 +72,11 @@ impl CopyStore {
             return stored(answer?, route);
         }
         // Boxed: few messages need this, and their futures should not reserve room for it.
-        Box::pin(self.declare_and_publish(route, message, form, caller, since)).await
+        let kind = answer.map_or_else(|error| error.kind(), |_| TransportErrorKind::Unroutable);
+        Box::pin(self.declare_and_publish(route, message, form, caller, since, kind)).await
     }
 
-    /// `since`: the number of declarations when the message was published in vain.
+    /// `since`: the number of declarations when the message was published in vain. `kind`: of the error if it cannot be declared.
     async fn declare_and_publish(
         &self,
         route: &Route,
@@ -83,6 +84,7 @@ impl CopyStore {
         form: Form,
         caller: Caller,
         since: u64,
+        kind: TransportErrorKind,
     ) -> Result<(), TransportError> {
         // These channels are subscribed to a work queue that is gone; later channels are not.
         let is_work = *route == Route::queue(&self.plan.names.work);
@@ -90,7 +92,7 @@ impl CopyStore {
         let declaring = self.queues.declare_missing(route);
         let declared = self.queues.declarations().share(route, since, declaring).await.map_err(|error| {
             let message = format!("the message was not stored: {error}");
-            TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
+            TransportError::new(kind, message).with_source(error)
         })?;
         if declared {
             // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again immediately.
@@ -149,7 +151,7 @@ pub(crate) fn stored(answer: Answer, route: &Route) -> Result<(), TransportError
             let message = format!(
                 "the message was not stored: `{target}` leads to no queue ({text}); declare the queue"
             );
-            let returned = TransportError::new(TransportErrorKind::NotStored, message);
+            let returned = TransportError::new(TransportErrorKind::Unroutable, message);
             // Through an exchange, other routing keys may lead somewhere.
             return Err(if route.exchange.is_empty() { returned } else { returned.unclear() });
         }

@@ -50,6 +50,8 @@ struct Job {
     message: Message,
     form: Form,
     caller: Caller,
+    /// True after a batch whose channel ended without an answer to this message: the broker may have stored it.
+    may_be_stored: bool,
     answer: oneshot::Sender<Result<Answer, TransportError>>,
 }
 
@@ -97,7 +99,7 @@ impl PublishPool {
         let message = convert::for_publishing(message, &self.user(), form);
         let bytes = message.body().len();
         let (answer, answered) = oneshot::channel();
-        if shared.waiting().push(route, bytes, Job { message, form, caller, answer }) {
+        if shared.waiting().push(route, bytes, Job { message, form, caller, may_be_stored: false, answer }) {
             tokio::spawn(carry_all(Arc::clone(shared), route.clone()));
         }
         // Always polled, so that `is_blocked` also answers messages that wait behind a batch.
@@ -105,7 +107,7 @@ impl PublishPool {
         match within_unblocked(shared.confirm_timeout, blocked, answered).await {
             Some(Ok(answer)) => answer,
             // The task panicked, or its runtime ended.
-            Some(Err(_)) => Err(not_stored(format!("the copy for `{route}` got no answer"))),
+            Some(Err(_)) => Err(unconfirmed(format!("the copy for `{route}` got no answer"))),
             None => {
                 shared.note_late(route, caller);
                 Err(shared.too_late(route))
@@ -161,7 +163,8 @@ impl Shared {
         // One of the messages may have made the broker close the channel, and the broker does not say which. Publishes them one by one,
         // for separate answers; those that were stored already are stored twice.
         if jobs.len() > 1 && refusal::concerns_whom(&ended).may_spare_others() {
-            for job in jobs {
+            for mut job in jobs {
+                job.may_be_stored = true;
                 if let Err((jobs, ended)) = self.publish(route, vec![job]).await {
                     give_up(jobs, &refusal::publishing(&route.to_string(), true, ended));
                 }
@@ -249,7 +252,7 @@ impl Shared {
             true => "its memory or disk is full, and it may still store it when that is over",
             false => "it may have stored it all the same",
         };
-        not_stored(format!("RabbitMQ did not confirm the message for `{route}` within {within}: {alarm}"))
+        unconfirmed(format!("RabbitMQ did not confirm the message for `{route}` within {within}: {alarm}"))
     }
 }
 
@@ -259,6 +262,12 @@ impl Job {
     }
 
     fn answer(self, answer: Result<Answer, TransportError>) {
+        use TransportErrorKind::{NotSent, Unconfirmed, Unroutable};
+        // What is certain of the second try is not of the first.
+        let answer = answer.map_err(|error| match error.kind() {
+            NotSent | Unroutable if self.may_be_stored => error.with_kind(Unconfirmed),
+            _ => error,
+        });
         // An error means that nobody waits any more.
         let _ = self.answer.send(answer);
     }
@@ -310,8 +319,8 @@ fn check_expiration(message: &Message) -> Result<(), TransportError> {
     }
 }
 
-fn not_stored(message: String) -> TransportError {
-    TransportError::new(TransportErrorKind::NotStored, message)
+fn unconfirmed(message: String) -> TransportError {
+    TransportError::new(TransportErrorKind::Unconfirmed, message)
 }
 
 #[cfg(test)]
@@ -336,7 +345,7 @@ mod tests {
         for _ in 0..5 {
             let answer = publisher.publish(&route, Message::new("x"), Form::Copy, Caller::Other).await;
             let error = answer.unwrap_err();
-            assert_eq!(error.kind(), TransportErrorKind::NotStored);
+            assert_eq!(error.kind(), TransportErrorKind::Unconfirmed);
             assert!(error.to_string().contains("may have stored it"), "{error}");
         }
         eventually("no task goes on", async || Arc::strong_count(&publisher.shared) == 1).await;

@@ -57,21 +57,20 @@ pub(super) fn concerns_whom(ended: &Error) -> Concerns {
 pub(super) fn publishing(target: &str, alone: bool, ended: Error) -> TransportError {
     let Some((_, text)) = error::refusal(&ended) else {
         let message = format!("it is not known whether the copy for `{target}` was stored: {ended}");
-        return TransportError::new(TransportErrorKind::NotStored, message).with_source(ended);
+        return TransportError::new(TransportErrorKind::Unconfirmed, message).with_source(ended);
     };
     let concerns = concerns_whom(&ended);
     let kind = match concerns {
         Concerns::ItsSize => TransportErrorKind::TooLarge,
         Concerns::ItsContent => TransportErrorKind::Refused,
-        Concerns::NotClear | Concerns::All => TransportErrorKind::NotStored,
+        // RabbitMQ checks a message before it stores it, and closes only the channel then.
+        Concerns::NotClear | Concerns::All if alone && error::is_about_a_channel(&ended) => {
+            TransportErrorKind::Unroutable
+        }
+        Concerns::NotClear | Concerns::All => TransportErrorKind::Unconfirmed,
     };
-    // RabbitMQ checks a message before it stores it, and closes only the channel then.
-    let was_not_stored = alone && error::is_about_a_channel(&ended);
     let message = format!("RabbitMQ does not take the copy for `{target}`: {text}");
-    let mut refused = TransportError::new(kind, message).with_source(ended);
-    if was_not_stored {
-        refused = refused.certainly_not_stored();
-    }
+    let refused = TransportError::new(kind, message).with_source(ended);
     if concerns == Concerns::NotClear { refused.unclear() } else { refused }
 }
 
@@ -116,7 +115,7 @@ mod tests {
             SYNTAXERROR,
         };
         use AMQPSoftError::{ACCESSREFUSED, CONTENTTOOLARGE, NOTFOUND, PRECONDITIONFAILED, RESOURCELOCKED};
-        use TransportErrorKind::{NotStored, Refused, TooLarge};
+        use TransportErrorKind::{Refused, TooLarge, Unconfirmed, Unroutable};
         let soft = |kind: AMQPSoftError, text| said(kind, text);
         let hard = |kind: AMQPHardError, text| said(kind, text);
         for (ended, kind, is_unclear) in [
@@ -135,27 +134,27 @@ mod tests {
             (soft(PRECONDITIONFAILED, "fast reply consumer does not exist"), Refused, false),
             (soft(PRECONDITIONFAILED, "invalid expiration 'x': {leftover_string,\"x\"}"), Refused, false),
             (soft(PRECONDITIONFAILED, "invalid message: {delivery_mode_unknown,3}"), Refused, false),
-            (soft(PRECONDITIONFAILED, "a plugin that nobody knows yet"), NotStored, true),
+            (soft(PRECONDITIONFAILED, "a plugin that nobody knows yet"), Unroutable, true),
             (
                 soft(ACCESSREFUSED, "write access to topic 'eu' in exchange 'shop' in vhost '/' refused"),
-                NotStored,
+                Unroutable,
                 true,
             ),
             (
                 soft(ACCESSREFUSED, "write access to exchange 'amq.topic' in vhost '/' refused"),
-                NotStored,
+                Unroutable,
                 false,
             ),
-            (soft(ACCESSREFUSED, "cannot publish to internal exchange 'shop'"), NotStored, false),
-            (soft(NOTFOUND, "no exchange 'shop' in vhost '/'"), NotStored, false),
-            (soft(RESOURCELOCKED, "locked"), NotStored, false),
-            (hard(INTERNALERROR, "INTERNAL_ERROR"), NotStored, true),
-            (hard(FRAMEERROR, "message size 20 is larger than max size 10"), NotStored, true),
-            (hard(SYNTAXERROR, "SYNTAX_ERROR"), NotStored, true),
-            (hard(NOTIMPLEMENTED, "immediate=true"), NotStored, true),
-            (hard(CONNECTIONFORCED, "broker forced connection closure"), NotStored, false),
-            (hard(NOTALLOWED, "vhost 'shop' is down"), NotStored, false),
-            (hard(RESOURCEERROR, "no memory"), NotStored, false),
+            (soft(ACCESSREFUSED, "cannot publish to internal exchange 'shop'"), Unroutable, false),
+            (soft(NOTFOUND, "no exchange 'shop' in vhost '/'"), Unroutable, false),
+            (soft(RESOURCELOCKED, "locked"), Unroutable, false),
+            (hard(INTERNALERROR, "INTERNAL_ERROR"), Unconfirmed, true),
+            (hard(FRAMEERROR, "message size 20 is larger than max size 10"), Unconfirmed, true),
+            (hard(SYNTAXERROR, "SYNTAX_ERROR"), Unconfirmed, true),
+            (hard(NOTIMPLEMENTED, "immediate=true"), Unconfirmed, true),
+            (hard(CONNECTIONFORCED, "broker forced connection closure"), Unconfirmed, false),
+            (hard(NOTALLOWED, "vhost 'shop' is down"), Unconfirmed, false),
+            (hard(RESOURCEERROR, "no memory"), Unconfirmed, false),
         ] {
             let is_soft = error::is_about_a_channel(&ended);
             let refused = publishing("orders", true, ended.clone());
@@ -163,13 +162,14 @@ mod tests {
             assert_eq!(refused.is_certainly_not_stored(), is_soft, "{ended}");
             // With others on the channel, only a reply that names the message itself tells that it is not stored.
             let among = publishing("orders", false, ended.clone());
-            assert_eq!(among.is_certainly_not_stored(), kind != NotStored, "{ended}");
+            let of_itself = matches!(kind, TooLarge | Refused);
+            assert_eq!(among.kind(), if of_itself { kind } else { Unconfirmed }, "{ended}");
         }
     }
 
     #[test]
     fn the_next_is_tried_before_work_ends() {
-        let unclear = || TransportError::new(TransportErrorKind::NotStored, "refused").unclear();
+        let unclear = || TransportError::new(TransportErrorKind::Unconfirmed, "refused").unclear();
         let refused = RefusedInTurn::default();
         for _ in 0..5 {
             assert!(refused.may_spare_others(&unclear()) && refused.may_spare_others(&unclear()));
@@ -179,14 +179,14 @@ mod tests {
         assert!(!refused.may_spare_others(&unclear()), "three in turn");
         let of_one = TransportError::new(TransportErrorKind::Refused, "its content");
         assert!(refused.may_spare_others(&of_one));
-        assert!(!refused.may_spare_others(&TransportError::new(TransportErrorKind::NotStored, "lost")));
+        assert!(!refused.may_spare_others(&TransportError::new(TransportErrorKind::Unconfirmed, "lost")));
     }
 
     #[test]
     fn without_a_reply_nothing_is_known_of_any() {
         let lost = Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
         let error = publishing("orders", true, lost);
-        assert_eq!((error.kind(), error.is_unclear()), (TransportErrorKind::NotStored, false));
+        assert_eq!((error.kind(), error.is_unclear()), (TransportErrorKind::Unconfirmed, false));
         assert!(!error.is_certainly_not_stored());
     }
 }

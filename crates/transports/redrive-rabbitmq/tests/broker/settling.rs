@@ -60,7 +60,7 @@ async fn a_returned_copy_is_never_taken_for_a_stored_one(scene: Scene) {
             }
             Err(refused) => {
                 assert_eq!(n % 2, 0, "`{id}` was refused: {}", refused.error);
-                assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
+                assert_eq!(refused.error.kind(), TransportErrorKind::Unroutable, "{}", refused.error);
                 held.push(refused.receipt.expect("the delivery is still in flight"));
             }
         }
@@ -130,7 +130,7 @@ async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Sce
             }
             Err(error) => {
                 assert!(!is_taken(n), "m{n}: {error}");
-                assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+                assert_eq!(error.kind(), TransportErrorKind::Unroutable, "{error}");
             }
         }
     }

@@ -47,7 +47,7 @@ async fn a_transfer_cut_off_half_way_loses_nothing(scene: Scene) {
     let operator = scene.options().topology(Topology::Nothing).connect(&scene.url).await.expect("connected");
     let refused =
         operator.transfer_from(old()).waits([WAIT]).run().await.expect_err("nothing takes the copies");
-    assert_eq!(refused.kind(), TransportErrorKind::NotStored, "{refused}");
+    assert_eq!(refused.kind(), TransportErrorKind::Unroutable, "{refused}");
     operator.close().await;
     until_left(&scene, &old_places).await;
     let declaring = scene.options().connect(&scene.url).await.expect("connected");

@@ -176,7 +176,7 @@ async fn a_publisher_that_may_not_declare_says_that_the_queue_is_missing(scene: 
     for topology in [Topology::Verify, Topology::Nothing] {
         let transport = verifying(topology).connect(&scene.url).await.expect("connected");
         let refused = transport.publisher().publish(message("a")).await.unwrap_err();
-        assert_eq!(refused.kind(), TransportErrorKind::NotStored, "{refused}");
+        assert_eq!(refused.kind(), TransportErrorKind::Unroutable, "{refused}");
         assert!(refused.to_string().contains(&scene.queue), "{refused}");
         transport.close().await;
     }
@@ -193,7 +193,7 @@ async fn every_returned_message_is_told_from_the_others(scene: Scene) {
     assert!(stored.len() == 100 && stored.iter().all(Result::is_ok), "{stored:?}");
     assert_eq!(returned.len(), 100);
     for result in returned {
-        assert_eq!(result.unwrap_err().kind(), TransportErrorKind::NotStored);
+        assert_eq!(result.unwrap_err().kind(), TransportErrorKind::Unroutable);
     }
     transport.close().await;
     tidy_up(&scene).await;

@@ -257,11 +257,10 @@ fn not_stored(error: WireError, target: &str) -> TransportError {
         Refusal::QuotaExceeded => TransportErrorKind::Full,
         // Messages that need no copy go on: the queue may be closed for sending to be drained.
         _ if error.is_about_sending() => TransportErrorKind::Full,
-        _ => TransportErrorKind::NotStored,
+        Refusal::NotFound => TransportErrorKind::Unroutable,
+        _ => TransportErrorKind::Unconfirmed,
     };
-    let error = error.into_error(&format!("storing a copy in `{target}`"));
-    let not_stored = TransportError::new(kind, error.to_string());
-    if error.is_unclear() { not_stored.unclear() } else { not_stored }
+    error.into_error(&format!("storing a copy in `{target}`")).with_kind(kind)
 }
 
 fn lost(receipt: &Receipt) -> TransportError {

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn not_done(refusal: Refusal, copy_stored: bool) -> EntryError {
-        let error = TransportError::new(TransportErrorKind::NotStored, "it does not go");
+        let error = TransportError::new(TransportErrorKind::Unconfirmed, "it does not go");
         EntryError { refusal, copy_in: copy_stored.then(|| "orders".to_owned()), error }
     }
 

@@ -325,7 +325,7 @@ async fn a_copy_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), BoxE
     ] {
         emulator.inject(Fault::new(step, effect));
         let refused = transport.settle(receipt, settlement.clone()).await.expect_err("it was refused");
-        assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{step:?}: {}", refused.error);
+        assert_eq!(refused.error.kind(), TransportErrorKind::Unconfirmed, "{step:?}: {}", refused.error);
         receipt = refused.receipt.expect("it is still in flight");
         assert_eq!(
             view(&emulator).messages().len(),

@@ -67,7 +67,7 @@ async fn a_copy_that_is_refused_is_not_said_to_be_interrupted() -> Result<(), Bo
     emulator.inject(Fault::new(Step::Send, refusal).on(QUEUE));
     let again = Settlement::Reschedule { wait: Duration::ZERO, copy: received.delivery.message().clone() };
     let refused = transport.settle(received.receipt, again).await.expect_err("it is refused").error;
-    assert_eq!(refused.kind(), TransportErrorKind::NotStored);
+    assert_eq!(refused.kind(), TransportErrorKind::Unconfirmed);
     assert!(refused.to_string().contains("refused"), "{refused}");
     Ok(())
 }

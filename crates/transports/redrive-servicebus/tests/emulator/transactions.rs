@@ -115,7 +115,7 @@ async fn a_namespace_that_committed_a_transaction_has_them() -> Result<(), BoxEr
         bench.retry().await?;
         bench.refuse(Step::Declare, condition);
         let error = bench.retry_is_refused_once().await?;
-        assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+        assert_eq!(error.kind(), TransportErrorKind::Unconfirmed, "{error}");
         assert!(bench.has_transactions().await?, "{condition}: it does without from now on");
     }
     Ok(())

@@ -62,7 +62,7 @@ async fn a_poison_message_stays_counted_when_its_shelf_refuses_it() {
     let file = LedgerFile::with("refused.ledger", "redrive ledger 1\n! 3 0 1\n+ 0 1\n");
     let (broker, transport) = memory_with([Message::new("x").with_id("1")]);
     let full = Faulty::new(transport).on_settle(|attempted| match attempted.settlement {
-        Settlement::Shelve { .. } => Fault::Refused(TransportErrorKind::NotStored),
+        Settlement::Shelve { .. } => Fault::Refused(TransportErrorKind::Unconfirmed),
         _ => Fault::None,
     });
     let report = run(&file, full, &Diary::new(), tokio::time::sleep(secs(60))).await.unwrap();

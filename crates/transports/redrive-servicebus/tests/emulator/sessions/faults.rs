@@ -144,7 +144,7 @@ async fn a_retry_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), Box
     let settlement = transport.plan(&held.delivery, Disposition::Retry(Duration::ZERO, failure()));
     emulator.inject(Fault::new(Step::Request, Effect::server_busy()));
     let refused = transport.settle(held.receipt, settlement.clone()).await.expect_err("it was refused");
-    assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
+    assert_eq!(refused.error.kind(), TransportErrorKind::Unconfirmed, "{}", refused.error);
     let receipt = refused.receipt.expect("it is still in flight");
     transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
     complete_is(&transport, "a1", 2).await?;
