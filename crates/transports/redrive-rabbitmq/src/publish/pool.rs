@@ -352,6 +352,25 @@ mod tests {
         assert!(publisher.shared.waiting().is_empty());
     }
 
+    #[test]
+    fn what_is_certain_of_a_second_try_is_not_of_the_first() {
+        use TransportErrorKind::{NotSent, Refused, TooLarge, Unconfirmed, Unroutable};
+        let answered = |may_be_stored, kind| {
+            let (answer, mut answered) = oneshot::channel();
+            let (message, form, caller) = (Message::new("x"), Form::Copy, Caller::Other);
+            let job = Job { message, form, caller, may_be_stored, answer };
+            job.answer(Err(TransportError::new(kind, "")));
+            answered.try_recv().expect("an answer").unwrap_err().kind()
+        };
+        for kind in [NotSent, Unroutable] {
+            assert_eq!((answered(false, kind), answered(true, kind)), (kind, Unconfirmed));
+        }
+        // The broker would have refused the first try for the same reason.
+        for kind in [Refused, TooLarge] {
+            assert_eq!(answered(true, kind), kind);
+        }
+    }
+
     #[tokio::test]
     async fn a_name_that_no_frame_can_carry_is_refused_before_anything_is_tried() {
         let publisher = publisher(Duration::from_secs(60));
