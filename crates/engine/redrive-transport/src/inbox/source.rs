@@ -1,7 +1,7 @@
 //! The inbox's end for a task that takes deliveries.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use redrive_core::{Delivery, TransportError, TransportErrorKind};
 use tokio::sync::watch;
@@ -17,9 +17,9 @@ pub struct Source<T: Arrival> {
     wishes: Wishes,
 }
 
-/// Adds deliveries to an inbox from where they are read, so that no task of a source stands between; see [`Source::inlet`]. Clones
-/// are the same.
-pub struct Inlet<T: Arrival>(Arc<Shared<T>>);
+/// Adds deliveries to an inbox from where they are read, so that no task of a source stands between; see [`Source::inlet`]. It
+/// does not keep the inbox alive: deliveries in it may keep the connection, and the connection this. Clones are the same.
+pub struct Inlet<T: Arrival>(Weak<Shared<T>>);
 
 /// A view of the consumer's [`Wish`] and its changes. Each clone sees every change.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl<T: Arrival> Source<T> {
     /// source: nothing more may come once this one has [stopped](Self::stopped).
     #[must_use]
     pub fn inlet(&self) -> Inlet<T> {
-        Inlet(Arc::clone(&self.shared))
+        Inlet(Arc::downgrade(&self.shared))
     }
 
     /// Reports an error after which this source tries nothing more, such as a connection that was closed for good: [`receive`](super::Inbox::receive) returns it until the limit is set
@@ -188,15 +188,18 @@ impl<T: Arrival> fmt::Debug for PanicGuard<T> {
 }
 
 impl<T: Arrival> Inlet<T> {
-    /// As [`Source::push`].
+    /// As [`Source::push`]. Without source and inbox the deliveries are dropped, which gives them back.
     pub fn push(&self, arrived: impl IntoIterator<Item = T>) {
-        self.0.push(arrived);
+        match self.0.upgrade() {
+            Some(inbox) => inbox.push(arrived),
+            None => arrived.into_iter().for_each(drop),
+        }
     }
 }
 
 impl<T: Arrival> Clone for Inlet<T> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(Weak::clone(&self.0))
     }
 }
 

@@ -225,3 +225,34 @@ fn dropping_the_last_clone_ends_the_sources() {
     drop(other);
     assert_eq!(source.wanted().now_or_never(), Some(None));
 }
+
+#[test]
+fn an_inlet_adds_while_the_inbox_takes_and_gives_back_afterwards() {
+    let is_dropped = |arrived: &Arrived| Arc::strong_count(&arrived.1) == 1;
+    let inbox = inbox();
+    let source = inbox.source();
+    let inlet = source.inlet();
+    set_limit(&inbox, 9).unwrap().unwrap();
+    let [first, late, last] = [1, 2, 3].map(arrived);
+    inlet.push([first.clone()]);
+    assert_eq!(receive(&inbox), Some(Ok(Some(1))));
+    assert!(inbox.close().is_empty());
+    inlet.push([late.clone()]);
+    assert!(is_dropped(&late), "after the inbox was closed");
+    assert_eq!(receive(&inbox), Some(Ok(None)));
+    drop((inbox, source));
+    inlet.push([last.clone()]);
+    assert!(is_dropped(&last), "without an inbox");
+}
+
+#[test]
+fn an_inlet_keeps_no_delivery() {
+    let inbox = inbox();
+    let source = inbox.source();
+    let inlet = source.inlet();
+    let unreceived = arrived(1);
+    inlet.push([unreceived.clone()]);
+    drop((inbox, source));
+    assert_eq!(Arc::strong_count(&unreceived.1), 1);
+    drop(inlet);
+}
