@@ -213,8 +213,13 @@ fn is_of_one_message(error: &TransportError) -> bool {
 
 /// The broker stores no message now.
 fn is_of_all(error: &TransportError) -> bool {
-    use TransportErrorKind::{Closed, Full, Unauthorized, Unreachable};
-    matches!(error.kind(), Closed | Full | Unauthorized | Unreachable)
+    use TransportErrorKind::{Closed, Full, NotSent, Unauthorized, Unreachable, Unroutable};
+    match error.kind() {
+        Closed | Full | NotSent | Unauthorized | Unreachable => true,
+        // The shelf is missing, unless the reason may lie in this message.
+        Unroutable => !error.is_unclear(),
+        _ => false,
+    }
 }
 
 /// The journal could not be written.
