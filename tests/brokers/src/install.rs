@@ -169,6 +169,28 @@ fn release_in(root: &Path) -> Option<String> {
     entries.find_map(|entry| entry.file_name().to_str()?.strip_prefix("rabbitmq_server-").map(str::to_owned))
 }
 
+/// Returns this program, and installs Debian's packages with it if it is missing, as root of Debian or Ubuntu.
+///
+/// # Errors
+/// If they cannot be installed.
+pub fn installed(program: &str, packages: &[&str]) -> Result<PathBuf> {
+    let path = Path::new(program);
+    if path.exists() {
+        return Ok(path.to_owned());
+    }
+    let cache = cache().context("neither XDG_CACHE_HOME nor HOME is set: there is no place for a lock")?;
+    fs::create_dir_all(&cache).with_context(|| format!("could not create {}", cache.display()))?;
+    // Held until this returns: two test runs must not install at the same time.
+    let lock = Lock::take(&cache.join("install.lock"))?;
+    if !path.exists() {
+        patiently(|| run(Command::new("apt-get").args(APT_DOWNLOADS).arg("update")))?;
+        apt_install(packages)?;
+    }
+    drop(lock);
+    ensure!(path.exists(), "{} was installed, and there is no {program}", packages.join(", "));
+    Ok(path.to_owned())
+}
+
 pub(crate) fn apt_install(packages: &[&str]) -> Result<()> {
     let quiet = NoServices::begin()?;
     let install = || {

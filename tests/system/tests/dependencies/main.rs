@@ -121,17 +121,3 @@ fn packages() -> Vec<Package> {
     };
     packages.iter().filter(is_published).map(read).collect()
 }
-
-#[test]
-fn the_path_of_a_message_names_files_that_exist() {
-    let page = include_str!("../../../../docs/architecture.md");
-    let path = page.split("## The path of one message").nth(1).expect("the section");
-    let rows = path.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-    let files: Vec<_> =
-        rows.take_while(|row| row.starts_with('|')).filter_map(|row| row.split('`').nth(1)).collect();
-    assert!(!files.is_empty(), "the table has no rows");
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
-    for file in files {
-        assert!(crates.join(file).is_file(), "docs/architecture.md names `{file}`");
-    }
-}
