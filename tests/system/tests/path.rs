@@ -112,7 +112,7 @@ async fn walked(messages: u64, ids: &str) -> Calls {
         .expect("valgrind starts");
     let mut lines = BufReader::new(service.stdout.take().expect("piped")).lines();
     assert_eq!(lines.next_line().await.expect("a line").as_deref(), Some("started"));
-    let transport = RabbitMq::options(&*queue).connect(&broker.url).await.expect("connected");
+    let transport = RabbitMq::options(&queue).connect(&broker.url).await.expect("connected");
     let publisher = transport.publisher();
     for number in 0..messages {
         let id = format!("{ids}-{number}");
