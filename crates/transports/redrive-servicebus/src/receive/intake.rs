@@ -178,7 +178,7 @@ impl Intake {
         };
         match end {
             LinkEnd::Requested => {
-                self.may_be_cut = self.drain(&*wire, &mut *receiver, &in_flight).await.is_err();
+                self.may_be_cut = self.drain(&mut *receiver, &in_flight).await.is_err();
                 self.retired.push(Retired::new(in_flight, receiver));
                 Ok(LinkEnd::Requested)
             }
@@ -189,17 +189,14 @@ impl Intake {
     /// Stops the broker from delivering, and receives what it has already sent. After an error some of that may be lost.
     async fn drain(
         &self,
-        wire: &dyn Wire,
         receiver: &mut dyn WireReceiver,
         in_flight: &Arc<InFlightCount>,
     ) -> Result<(), WireError> {
         receiver.drain().await?;
-        // The client library does not say when the drain is done. The answer to this request comes after it.
-        let answered = wire.peek(&self.consumed.path, i64::MAX, 1).await;
         while let Some(arrived) = receiver.next_now() {
             self.accept(arrived?, in_flight, receiver);
         }
-        answered.map(drop)
+        Ok(())
     }
 
     fn accept(&self, arrived: Arrived, in_flight: &Arc<InFlightCount>, receiver: &dyn WireReceiver) {

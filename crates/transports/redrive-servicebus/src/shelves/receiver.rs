@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::connection::ReconnectingConnection;
 use crate::error::WireError;
 use crate::locks::{Locks, RenewedLock};
-use crate::wire::{Arrived, Handle, Wire, WireReceiver};
+use crate::wire::{Arrived, Handle, WireReceiver};
 
 /// The most messages that are on their way or wait to be processed.
 const CREDIT: u32 = 50;
@@ -148,12 +148,11 @@ impl ShelfReceiver {
     }
 
     /// Gives back the messages that were received and not settled, instead of letting their locks expire.
-    pub(super) async fn give_back(mut self, wire: &dyn Wire, place: &str, others: Vec<ShelfMessage>) {
-        if self.receiver.drain().await.is_ok() {
-            let _ = wire.peek(place, i64::MAX, 1).await;
-            while let Some(Ok(arrived)) = self.receiver.next_now() {
-                self.take(arrived);
-            }
+    pub(super) async fn give_back(mut self, others: Vec<ShelfMessage>) {
+        // If that fails, its locks expire.
+        let _ = self.receiver.drain().await;
+        while let Some(Ok(arrived)) = self.receiver.next_now() {
+            self.take(arrived);
         }
         let handle = self.receiver.handle();
         for taken in others.into_iter().chain(self.waiting) {

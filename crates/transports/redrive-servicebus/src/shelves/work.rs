@@ -175,7 +175,7 @@ impl ServiceBusShelves {
                 }
             }
         };
-        receiver.give_back(wire, path, others).await;
+        receiver.give_back(others).await;
         progress.note_left(chosen, path, stopped.is_some(), report);
         stopped.map_or(Ok(()), Err)
     }

@@ -133,7 +133,7 @@ pub(crate) trait WireReceiver: Debug + Send + Sync {
         let _ = longest;
     }
 
-    /// Tells the broker to deliver what it is about to deliver, and then to stop.
+    /// Stops the broker from delivering. What it sent until then has arrived: `next_now` returns it, also after an error.
     async fn drain(&mut self) -> Result<(), WireError>;
 
     /// Resolves when nothing can be released on the link any more. Only after [`WireReceiver::drain`]: what arrives

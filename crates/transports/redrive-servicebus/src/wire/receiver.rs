@@ -1,11 +1,12 @@
 //! Receives messages from one entity with AMQP.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use fe2o3_amqp::Receiver;
-use fe2o3_amqp::link::delivery::DeliveryInfo;
+use fe2o3_amqp::link::delivery::{Delivery, DeliveryInfo};
 use fe2o3_amqp::link::receiver::{CreditMode, ReceiverDisposer};
 use fe2o3_amqp::link::{ReceiverAttachError, RecvError};
 use fe2o3_amqp_types::definitions::{Fields, SenderSettleMode};
@@ -17,15 +18,19 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::own_session::OwnSession;
-use super::waits::CLOSE_WAIT;
+use super::waits::{CLOSE_WAIT, OPEN_WAIT, no_answer};
 use super::{Arrived, Handle, Tag, WireReceiver, read_error};
 use crate::convert;
 use crate::error::{Refusal, WireError};
+
+type Received = Result<Delivery<Body<Value>>, RecvError>;
 
 #[derive(Debug)]
 pub(super) struct AmqpReceiver {
     /// `None`: it is closed, or is being closed.
     link: Option<(Receiver, OwnSession)>,
+    /// What arrived while the link was drained.
+    drained: VecDeque<Result<Arrived, WireError>>,
     /// The path of the entity that it receives from.
     source: String,
     handle: Arc<LinkHandle>,
@@ -70,19 +75,17 @@ impl AmqpReceiver {
         let (found, properties) = (receiver.source().clone(), receiver.properties(Clone::clone));
         let handle = Arc::new(LinkHandle { disposer: receiver.disposer(), live: AtomicBool::new(true) });
         let source = source.address.unwrap_or_default();
-        let attached = Self { link: Some((receiver, session)), source, handle };
+        let drained = VecDeque::new();
+        let attached = Self { link: Some((receiver, session)), drained, source, handle };
         Ok((attached, found, properties.unwrap_or_default()))
     }
 
     fn receiver(&mut self) -> Result<&mut Receiver, WireError> {
-        let (receiver, _) = self.link.as_mut().ok_or_else(|| WireError::interrupted("the link is closed"))?;
+        let (receiver, _) = self.link.as_mut().ok_or_else(closed)?;
         Ok(receiver)
     }
 
-    fn arrived(
-        &self,
-        received: Result<fe2o3_amqp::link::delivery::Delivery<Body<Value>>, RecvError>,
-    ) -> Result<Arrived, WireError> {
+    fn arrived(&self, received: Received) -> Result<Arrived, WireError> {
         match received {
             Ok(delivery) => {
                 let (info, message) = delivery.into_parts();
@@ -109,11 +112,17 @@ impl AmqpReceiver {
 #[async_trait]
 impl WireReceiver for AmqpReceiver {
     async fn next(&mut self) -> Result<Arrived, WireError> {
+        if let Some(arrived) = self.drained.pop_front() {
+            return arrived;
+        }
         let received = self.receiver()?.recv().await;
         self.arrived(received)
     }
 
     fn next_now(&mut self) -> Option<Result<Arrived, WireError>> {
+        if let Some(arrived) = self.drained.pop_front() {
+            return Some(arrived);
+        }
         let (receiver, _) = self.link.as_mut()?;
         // Unconstrained: a message that has arrived must be found even if the task has used up its budget.
         let received = tokio::task::unconstrained(receiver.recv()).now_or_never()?;
@@ -125,7 +134,14 @@ impl WireReceiver for AmqpReceiver {
     }
 
     async fn drain(&mut self) -> Result<(), WireError> {
-        self.receiver()?.drain().await.map_err(|error| read_error::illegal_state(&error))
+        let (receiver, session) = self.link.as_mut().ok_or_else(closed)?;
+        receiver.drain().await.map_err(|error| read_error::illegal_state(&error))?;
+        let (received, fenced) = fence(receiver, session, &self.source).await;
+        for delivery in received {
+            let arrived = self.arrived(delivery);
+            self.drained.push_back(arrived);
+        }
+        fenced
     }
 
     async fn ended(&mut self) {
@@ -139,6 +155,9 @@ impl WireReceiver for AmqpReceiver {
     }
 
     async fn close(mut self: Box<Self>) {
+        while let Some(Ok(late)) = self.next_now() {
+            self.handle.release(&late.tag).await;
+        }
         self.handle.live.store(false, Ordering::Release);
         if let Some(link) = self.link.take() {
             close(link).await;
@@ -155,6 +174,47 @@ impl Drop for AmqpReceiver {
             runtime.spawn(close(link));
         }
     }
+}
+
+/// Attaches another link in the session of a drained one, and returns what was delivered meanwhile. The client library does not say
+/// when a drain is done; what the broker sends in one session comes in order, and an answer in another one may overtake deliveries.
+async fn fence(
+    drained: &mut Receiver,
+    session: &mut OwnSession,
+    source: &str,
+) -> (Vec<Received>, Result<(), WireError>) {
+    let fence = Receiver::builder()
+        .name(format!("{}-fence", drained.name()))
+        .source(Source::builder().address(source).build())
+        .credit_mode(CreditMode::Manual)
+        .verify_incoming_source(false)
+        .verify_incoming_target(false);
+    let attached = timeout(OPEN_WAIT, fence.attach(&mut session.0));
+    tokio::pin!(attached);
+    let mut received = Vec::<Received>::new();
+    let attached = loop {
+        let is_open =
+            !matches!(received.last(), Some(Err(error)) if !matches!(error, RecvError::MessageDecode(_)));
+        // The client library has room for few deliveries, and hands on no answer while it has none.
+        tokio::select! {
+            attached = &mut attached => break attached,
+            delivery = drained.recv(), if is_open => received.push(delivery),
+        }
+    };
+    let fenced = match attached {
+        Ok(Ok(fence)) => {
+            // If that fails, the session is gone.
+            let _ = timeout(CLOSE_WAIT, fence.close()).await;
+            Ok(())
+        }
+        Ok(Err(error)) => Err(read_error::attach_receiver(error, false)),
+        Err(_) => Err(no_answer(source)),
+    };
+    (received, fenced)
+}
+
+fn closed() -> WireError {
+    WireError::interrupted("the link is closed")
 }
 
 /// Closes the link first, so that the broker gives back its messages, or its session of an entity, at once.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redrive_contract::{Started, eventually};
 use redrive_core::transport::{Needs, Settlement};
-use redrive_core::{BoxError, Message, Shelf, Shelves};
+use redrive_core::{BoxError, Message, Shelf, Shelves, Transport as _};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::time::timeout;
@@ -79,6 +79,33 @@ async fn a_release_on_a_link_that_was_detached_in_a_pause_gives_the_message_back
         timeout(Duration::from_secs(60), transport.receive()).await.expect("long before its lock expires");
     assert_eq!(again?.expect("it is there").delivery.id(), "a");
     eventually("the counted delivery is no evidence", async || transport.interruptions() > before).await;
+    Ok(())
+}
+
+/// The answer to a request in another session says nothing about it. A link that is closed gives nothing back: the message would wait
+/// until its lock expires.
+#[tokio::test]
+async fn a_delivery_that_is_on_its_way_when_the_transport_closes_is_given_back() -> Result<(), BoxError> {
+    const MARKER: &str = "on-its-way";
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(300);
+    let emulator = Emulator::builder().queue("queue", settings).start().await?;
+    let direct = emulator.connection_string();
+    let delay = Duration::from_millis(500);
+    let port = crate::proxy::that_delays_sessions(emulator.address(), MARKER.as_bytes(), delay).await?;
+    let through = direct.replace(&emulator.address().port().to_string(), &port.to_string());
+    let first = ServiceBus::connect(&through, "queue").await?;
+    let first = Started::open(first, &Needs::none()).await?;
+    let queue = emulator.entity("queue")?;
+    eventually("it receives", async || queue.waiting() > 0).await;
+    let second = ServiceBus::connect(&direct, "queue").await?;
+    second.publish(Message::new("").with_id(MARKER)).await?;
+    let is_locked = async || queue.messages().iter().any(|message| message.lock_token.is_some());
+    eventually("it is on its way", is_locked).await;
+    first.close().await;
+    let second = Started::open(second, &Needs::none()).await?;
+    let again = second.next_within(TIMEOUT).await;
+    assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), (MARKER, 1));
     Ok(())
 }
 

@@ -24,7 +24,9 @@ struct Running {
 
 impl Running {
     async fn start(options: Options, address: &str) -> Result<Self, BoxError> {
-        Ok(Self::of(Consumer::new(options.connect(address).await?)).await)
+        // Its first limit is its last: it attaches only once before something is refused.
+        let consumer = Consumer::new(options.connect(address).await?).concurrency(1).prefetch(1);
+        Ok(Self::of(consumer).await)
     }
 
     async fn of(consumer: Consumer<ServiceBus>) -> Self {
