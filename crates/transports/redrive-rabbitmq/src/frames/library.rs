@@ -4,8 +4,10 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures::io::{AsyncRead, AsyncWrite};
+use parking_lot::{Condvar, Mutex};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, DuplexStream, ReadBuf};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
@@ -14,6 +16,9 @@ const PIPE: usize = 64 * 1024;
 
 /// By this text the library recognizes the end of tokio's runtime, of which it logs no error.
 const RUNTIME_ENDS: &str = "A Tokio 1.x context was found, but it is being shutdown.";
+
+/// For so long the library's tasks are waited for when the runtime ends.
+const LONGEST_END: Duration = Duration::from_secs(1);
 
 /// Why the stream ends, as the library is told. The first reason counts.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +34,35 @@ enum Why {
     /// as an error.
     Closed,
     /// The runtime ends before the connection.
-    WithTheRuntime,
+    WithTheRuntime(Tasks),
+}
+
+/// The tasks of the library that are not yet dropped.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tasks(Arc<(Mutex<usize>, Condvar)>);
+
+/// One of them.
+pub(super) struct Counted(Tasks);
+
+impl Tasks {
+    pub(super) fn count(&self) -> Counted {
+        *self.0.0.lock() += 1;
+        Counted(self.clone())
+    }
+
+    /// Blocks until none is left.
+    fn wait_until_gone(&self) {
+        let (count, gone) = &*self.0;
+        gone.wait_while_for(&mut count.lock(), |count| *count > 0, LONGEST_END);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let (count, gone) = &*self.0.0;
+        *count.lock() -= 1;
+        gone.notify_all();
+    }
 }
 
 impl StreamEnd {
@@ -51,7 +84,11 @@ impl StreamEnd {
             None | Some(Why::Silently) => Poll::Ready(Ok(0)),
             Some(Why::Closed) => Poll::Pending,
             Some(Why::Failed(kind, text)) => Poll::Ready(Err(io::Error::new(*kind, text.clone()))),
-            Some(Why::WithTheRuntime) => Poll::Ready(Err(io::Error::other(RUNTIME_ENDS))),
+            Some(Why::WithTheRuntime(tasks)) => {
+                // One that heard of it would log it as an error. The library reads in a thread of its own.
+                tasks.wait_until_gone();
+                Poll::Ready(Err(io::Error::other(RUNTIME_ENDS)))
+            }
         }
     }
 
@@ -65,11 +102,11 @@ impl StreamEnd {
 }
 
 /// Gives the end of the runtime as the reason if there is no other when it is dropped: the task that owns the socket is never aborted.
-struct EndsWithTheRuntime(StreamEnd);
+struct EndsWithTheRuntime(StreamEnd, Tasks);
 
 impl Drop for EndsWithTheRuntime {
     fn drop(&mut self) {
-        let _ = self.0.0.set(Why::WithTheRuntime);
+        let _ = self.0.0.set(Why::WithTheRuntime(self.1.clone()));
     }
 }
 
@@ -92,11 +129,11 @@ pub(super) struct Library {
 
 impl LibraryStream {
     /// Returns it, and the other end.
-    pub(super) fn new() -> (Self, Library) {
+    pub(super) fn new(tasks: Tasks) -> (Self, Library) {
         let (pipe, other) = tokio::io::duplex(PIPE);
         let (dropped, is_gone) = oneshot::channel();
         let end = StreamEnd::default();
-        let _ends_with_the_runtime = EndsWithTheRuntime(end.clone());
+        let _ends_with_the_runtime = EndsWithTheRuntime(end.clone(), tasks);
         let library = Library { _ends_with_the_runtime, pipe: other, end: end.clone(), is_gone };
         (Self { pipe, end, _dropped: dropped }, library)
     }
@@ -158,5 +195,35 @@ mod tests {
     #[test]
     fn the_end_of_the_runtime_is_recognized() {
         assert!(tokio::runtime::is_rt_shutdown_err(&io::Error::other(RUNTIME_ENDS)));
+    }
+
+    #[test]
+    fn the_end_of_the_runtime_is_told_when_the_last_task_of_the_library_is_gone() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let tasks = Tasks::default();
+        let (mut stream, library) = LibraryStream::new(tasks.clone());
+        runtime.spawn(async move {
+            let _library = library;
+            std::future::pending::<()>().await;
+        });
+        let (begin, begun) = std::sync::mpsc::channel();
+        let counted = tasks.count();
+        runtime.spawn(async move {
+            let _counted = counted;
+            begin.send(()).unwrap();
+            // The other thread drops the tasks meanwhile, but for this one.
+            std::thread::sleep(Duration::from_millis(100));
+            std::future::pending::<()>().await;
+        });
+        begun.recv().unwrap();
+        let reader = std::thread::spawn(move || {
+            let own = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let read = own.block_on(futures::AsyncReadExt::read(&mut stream, &mut [0]));
+            (read, *tasks.0.0.lock())
+        });
+        drop(runtime);
+        let (read, left) = reader.join().unwrap();
+        assert!(tokio::runtime::is_rt_shutdown_err(&read.unwrap_err()));
+        assert_eq!(left, 0);
     }
 }

@@ -3,15 +3,15 @@ use std::collections::VecDeque;
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::task::JoinHandle;
 
-use super::super::library::LibraryStream;
+use super::super::library::{LibraryStream, Tasks};
 use super::super::reader::Greeting;
 use super::*;
 use crate::frames::{CopyChannel, Written};
 
 /// The library's end of the pipe, the broker's end of the socket, and the task between them.
 fn begun(channels: &OwnChannels) -> (LibraryStream, DuplexStream, JoinHandle<()>) {
-    let (library, other_end) = LibraryStream::new();
-    let (socket, broker) = LibraryStream::new();
+    let (library, other_end) = LibraryStream::new(Tasks::default());
+    let (socket, broker) = LibraryStream::new(Tasks::default());
     // The same pipe stands for the socket, whose end has no reason.
     broker.end.silently();
     let reader = FrameReader::new(0, Greeting::default(), channels.clone());
@@ -59,8 +59,8 @@ async fn the_library_hears_that_the_broker_has_gone() {
 /// Nobody has the connection any more, and the library does not end it.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_nobody_wants_ends() {
-    let (library, other_end) = LibraryStream::new();
-    let (socket, _broker) = LibraryStream::new();
+    let (library, other_end) = LibraryStream::new(Tasks::default());
+    let (socket, _broker) = LibraryStream::new(Tasks::default());
     let channels = OwnChannels::default();
     let reader = FrameReader::new(0, Greeting::default(), channels.clone());
     let pump = Pump::new(socket, other_end, reader, channels);

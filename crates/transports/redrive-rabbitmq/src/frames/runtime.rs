@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use async_rs::traits::Reactor;
-use async_rs::util::RuntimeParts;
+use async_rs::traits::{Executor, Reactor};
+use async_rs::util::{RuntimeParts, Task};
 use async_rs::{Runtime, Tokio};
 use futures::Stream;
 use futures::io::{AsyncRead, AsyncWrite};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::channels::OwnChannels;
-use super::library::LibraryStream;
+use super::library::{LibraryStream, Tasks};
 use super::pump::Pump;
 use super::reader::{FrameReader, Greeting};
 use crate::broker::Version;
@@ -44,13 +44,15 @@ pub(crate) async fn connect(
     properties: ConnectionProperties,
 ) -> lapin::Result<Opened> {
     let tokio = Tokio::current();
-    let runtime = Runtime::new(RuntimeParts::new(tokio.clone(), PipeReactor(tokio.clone())));
+    let tasks = Tasks::default();
+    let executor = CountingExecutor(tokio.clone(), tasks.clone());
+    let runtime = Runtime::new(RuntimeParts::new(executor, PipeReactor(tokio.clone())));
     let wanted = *uri.query.frame_max.get_or_insert(FRAME);
     // Before the library starts: without a stream it would leave two tasks behind.
     let socket = uri.connect_with_config_async(tls.as_ref(), &Runtime::new(tokio)).await?;
     let (greeting, channels) = (Greeting::default(), OwnChannels::default());
     let reader = FrameReader::new(wanted, Greeting::clone(&greeting), channels.clone());
-    let (library, other_end) = LibraryStream::new();
+    let (library, other_end) = LibraryStream::new(tasks);
     // Also dropped if the caller gives up: the socket must not stay open as long as the broker keeps it.
     let (still_wanted, dropped) = oneshot::channel::<()>();
     let unwanted = async { drop(dropped.await) };
@@ -64,6 +66,33 @@ pub(crate) async fn connect(
     let connection = Connection::connector(uri, runtime, open, properties).await?;
     let version = greeting.get().copied().flatten();
     Ok(Opened { connection, version, channels, wanted: still_wanted })
+}
+
+/// Tokio's executor, which counts the library's tasks.
+#[derive(Clone, Debug)]
+struct CountingExecutor(Tokio, Tasks);
+
+impl Executor for CountingExecutor {
+    type Task<T: Send + 'static> = <Tokio as Executor>::Task<T>;
+
+    fn block_on<T, F: Future<Output = T>>(&self, f: F) -> T {
+        self.0.block_on(f)
+    }
+
+    fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(&self, f: F) -> Task<Self::Task<T>> {
+        let counted = self.1.count();
+        self.0.spawn(async move {
+            let _counted = counted;
+            f.await
+        })
+    }
+
+    fn spawn_blocking<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+        &self,
+        f: F,
+    ) -> Task<Self::Task<T>> {
+        self.0.spawn_blocking(f)
+    }
 }
 
 /// Tokio's reactor with another kind of stream.

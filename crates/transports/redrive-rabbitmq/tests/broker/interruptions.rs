@@ -9,6 +9,8 @@ use crate::common::{
 };
 use crate::fault_proxy::through_proxy;
 use futures::FutureExt as _;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_consumer::{Consumer, Event, Suspects};
 use redrive_contract::{Started, eventually, found};
@@ -84,7 +86,9 @@ async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
     publish(&transport, message("before")).await;
     let hand = next(&transport).await;
     scene.delete(&scene.queue).await;
-    // Each is stored once and arrives once: the queue was gone before the first was sent.
+    // Nothing is published while the queue is being declared: it can be found by then, and takes no message yet.
+    eventually("the queue is consumed again", async || is_consumed(&scene).await).await;
+    // Each is stored once and arrives once.
     for id in ["after", "last"] {
         publish(&transport, message(id)).await;
         let hand = next(&transport).await;
@@ -96,6 +100,13 @@ async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
     assert!(lost.receipt.is_none());
     transport.close().await;
     scene.tidy_up(&needs).await;
+}
+
+async fn is_consumed(scene: &Scene) -> bool {
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let channel = scene.channel().await;
+    let found = channel.queue_declare(scene.queue.as_str().into(), passive, FieldTable::default()).await;
+    found.is_ok_and(|queue| queue.consumer_count() > 0)
 }
 
 async fn a_deleted_work_queue_that_is_only_verified_is_waited_for(scene: Scene) {
