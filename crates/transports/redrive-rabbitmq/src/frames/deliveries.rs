@@ -165,8 +165,9 @@ mod tests {
         let names =
             |origin: &Origin| [origin.queue(), origin.exchange(), origin.routing_key()].map(str::to_owned);
         assert_eq!(names(&delivery(&queue, 1).origin), ["work", "orders", "paid"]);
-        assert_eq!(names(&queue.origin("", "work")), ["work", "", "work"]);
-        assert_eq!(names(&delivery(&queue, 2).origin), ["work", "orders", "paid"]);
+        for [exchange, key] in [["orders", "sent"], ["returns", "sent"], ["", "work"], ["orders", "paid"]] {
+            assert_eq!(names(&queue.origin(exchange, key)), ["work", exchange, key]);
+        }
     }
 
     #[derive(Default)]
