@@ -184,6 +184,8 @@ impl Settlement {
         }
         let mut copy = delivery.message().clone();
         keep_expiration(&mut copy);
+        // One that another program carried on: only a copy with its history has the time at which it was shelved.
+        copy.headers_mut().remove(names::SHELVED);
         write_copy_number(delivery, copy.headers_mut());
         copy.headers_mut().insert_own(names::SOURCE_QUEUE, delivery.queue());
         Self::Shelve { shelf: Shelf::DeadLetter, copy }
