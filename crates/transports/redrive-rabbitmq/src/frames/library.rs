@@ -4,7 +4,6 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use futures::io::{AsyncRead, AsyncWrite};
 use parking_lot::{Condvar, Mutex};
@@ -16,9 +15,6 @@ const PIPE: usize = 64 * 1024;
 
 /// By this text the library recognizes the end of tokio's runtime, of which it logs no error.
 const RUNTIME_ENDS: &str = "A Tokio 1.x context was found, but it is being shutdown.";
-
-/// For so long the library's tasks are waited for when the runtime ends.
-const LONGEST_END: Duration = Duration::from_secs(1);
 
 /// Why the stream ends, as the library is told. The first reason counts.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +49,7 @@ impl Tasks {
     /// Blocks until none is left.
     fn wait_until_gone(&self) {
         let (count, gone) = &*self.0;
-        gone.wait_while_for(&mut count.lock(), |count| *count > 0, LONGEST_END);
+        gone.wait_while(&mut count.lock(), |count| *count > 0);
     }
 }
 
@@ -106,7 +102,11 @@ struct EndsWithTheRuntime(StreamEnd, Tasks);
 
 impl Drop for EndsWithTheRuntime {
     fn drop(&mut self) {
-        let _ = self.0.0.set(Why::WithTheRuntime(self.1.clone()));
+        let why = match std::thread::panicking() {
+            true => Why::Failed(io::ErrorKind::Other, "the task that owns the socket panicked".to_owned()),
+            false => Why::WithTheRuntime(self.1.clone()),
+        };
+        let _ = self.0.0.set(why);
     }
 }
 
@@ -190,6 +190,9 @@ impl AsyncWrite for LibraryStream {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -199,31 +202,15 @@ mod tests {
 
     #[test]
     fn the_end_of_the_runtime_is_told_when_the_last_task_of_the_library_is_gone() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
         let tasks = Tasks::default();
-        let (mut stream, library) = LibraryStream::new(tasks.clone());
-        runtime.spawn(async move {
-            let _library = library;
-            std::future::pending::<()>().await;
-        });
-        let (begin, begun) = std::sync::mpsc::channel();
-        let counted = tasks.count();
-        runtime.spawn(async move {
-            let _counted = counted;
-            begin.send(()).unwrap();
-            // The other thread drops the tasks meanwhile, but for this one.
-            std::thread::sleep(Duration::from_millis(100));
-            std::future::pending::<()>().await;
-        });
-        begun.recv().unwrap();
-        let reader = std::thread::spawn(move || {
-            let own = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let read = own.block_on(futures::AsyncReadExt::read(&mut stream, &mut [0]));
-            (read, *tasks.0.0.lock())
-        });
-        drop(runtime);
-        let (read, left) = reader.join().unwrap();
-        assert!(tokio::runtime::is_rt_shutdown_err(&read.unwrap_err()));
-        assert_eq!(left, 0);
+        let (stream, library) = LibraryStream::new(tasks.clone());
+        let last_task = tasks.count();
+        drop(library);
+        let (told, read) = mpsc::channel();
+        std::thread::spawn(move || told.send(stream.end.read()));
+        assert!(read.recv_timeout(Duration::from_millis(100)).is_err(), "while a task runs");
+        drop(last_task);
+        let Poll::Ready(Err(error)) = read.recv().unwrap() else { panic!("it is no error") };
+        assert!(tokio::runtime::is_rt_shutdown_err(&error));
     }
 }

@@ -6,7 +6,7 @@ use crate::common::{
     self, Scene, bind, complete, dead_letter, exchange, message, needs, next, publish, publish_to, retry,
     settle, started, text, tidy_up, try_published, with_short_wait,
 };
-use lapin::options::{BasicGetOptions, BasicRejectOptions, ExchangeDeclareOptions, QueueDeclareOptions};
+use lapin::options::{BasicGetOptions, BasicRejectOptions, ExchangeDeclareOptions};
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Node, Version, node_in_turn};
@@ -155,12 +155,8 @@ async fn rejected_goes_to_the_shelf(scene: &Scene, transport: &Started<RabbitMq>
 
 /// These queues and exchanges are there, and no queue with a name by default.
 async fn nothing_else_is_there(scene: &Scene, queues: &[String], exchanges: &[String]) {
-    let exists = async |queue: &str| {
-        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        scene.channel().await.queue_declare(queue.into(), passive, FieldTable::default()).await.is_ok()
-    };
     for queue in queues {
-        assert!(exists(queue).await, "{queue}");
+        assert!(scene.find(queue).await.is_ok(), "{queue}");
     }
     for exchange in exchanges {
         let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
@@ -171,7 +167,7 @@ async fn nothing_else_is_there(scene: &Scene, queues: &[String], exchanges: &[St
     }
     let failed = format!("{}--failed", scene.queue);
     for queue in [scene.dead_letters(), scene.parking(), scene.rung(100), failed] {
-        assert!(!exists(&queue).await, "{queue}");
+        assert!(scene.find(&queue).await.is_err(), "{queue}");
     }
 }
 

@@ -9,8 +9,6 @@ use crate::common::{
 };
 use crate::fault_proxy::through_proxy;
 use futures::FutureExt as _;
-use lapin::options::QueueDeclareOptions;
-use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_consumer::{Consumer, Event, Suspects};
 use redrive_contract::{Started, eventually, found};
@@ -103,10 +101,7 @@ async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
 }
 
 async fn is_consumed(scene: &Scene) -> bool {
-    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let channel = scene.channel().await;
-    let found = channel.queue_declare(scene.queue.as_str().into(), passive, FieldTable::default()).await;
-    found.is_ok_and(|queue| queue.consumer_count() > 0)
+    scene.find(&scene.queue).await.is_ok_and(|queue| queue.consumer_count() > 0)
 }
 
 async fn a_deleted_work_queue_that_is_only_verified_is_waited_for(scene: Scene) {

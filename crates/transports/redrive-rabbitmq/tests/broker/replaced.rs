@@ -10,8 +10,7 @@ use crate::fault_proxy::{FaultProxy, through_proxy};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use lapin::BasicProperties;
-use lapin::options::QueueDeclareOptions;
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::AMQPValue;
 use redrive_brokers::Proxy;
 use redrive_contract::{Started, eventually};
 use redrive_core::transport::Received;
@@ -84,9 +83,7 @@ async fn is_refused(transport: &Started<RabbitMq>) -> TransportError {
 }
 
 async fn ready(scene: &Scene, queue: &str) -> u32 {
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let found = scene.raw.queue_declare(queue.into(), options, FieldTable::default()).await;
-    found.expect("it is there").message_count()
+    scene.find(queue).await.expect("it is there").message_count()
 }
 
 /// With dead letters that the broker moves each of these messages would be lost at its first failure.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::common::{self, Scene, message, needs, next, publish, retry, settle};
 use futures::future::join_all;
 use lapin::BasicProperties;
-use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_contract::{Started, eventually, found};
@@ -261,11 +260,8 @@ async fn sum(scene: &Scene, queues: &[String]) -> usize {
 async fn ready(scene: &Scene, queue: &str) -> usize {
     const TOLD_WITHIN: Duration = Duration::from_millis(200);
     found("the broker counts in time", async || {
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let channel = scene.channel().await;
         let asked = Instant::now();
-        let declared = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
-        match declared.map_or(0, |queue| queue.message_count() as usize) {
+        match scene.find(queue).await.map_or(0, |queue| queue.message_count() as usize) {
             0 if asked.elapsed() >= TOLD_WITHIN => None,
             count => Some(count),
         }

@@ -8,7 +8,7 @@ use lapin::options::{
     QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind, Queue};
 pub use redrive_brokers::emulator;
 use redrive_brokers::{Emulated, Refusals, Version};
 use redrive_contract::{Started, eventually, found};
@@ -56,6 +56,12 @@ impl Scene {
     /// Another channel: a missing queue closes it.
     pub async fn channel(&self) -> Channel {
         self.connection.create_channel().await.expect("a channel")
+    }
+
+    /// Asks for a queue, on a channel of its own.
+    pub async fn find(&self, queue: &str) -> lapin::Result<Queue> {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        self.channel().await.queue_declare(queue.into(), options, FieldTable::default()).await
     }
 
     pub fn options(&self) -> Options {

@@ -25,7 +25,7 @@ async fn what_is_missing_and_will_be_declared_is_noted(scene: Scene) {
     let note = said(&plan, Severity::Note);
     for queue in [&scene.queue, &scene.dead_letters(), &scene.parking(), &scene.rung(60_000)] {
         assert!(note.contains(&format!("`{queue}`")), "`{queue}` is not in {plan}");
-        assert!(!exists(&scene, queue).await, "`{queue}` was declared");
+        assert!(scene.find(queue).await.is_err(), "`{queue}` was declared");
     }
     assert!(plan.starts() && plan.asked);
     starts(scene.options(), &scene).await.expect("it declares them");
@@ -47,7 +47,7 @@ async fn what_is_missing_and_will_not_be_declared_is_refused(scene: Scene) {
         }
         let error = starts(options(), &scene).await.expect_err("the queue is missing");
         assert!(error.contains(&refused), "the start says: {error}, and the preflight: {refused}");
-        assert!(!exists(&scene, &scene.queue).await);
+        assert!(scene.find(&scene.queue).await.is_err());
     }
     scene.tidy_up(&common::needs(&[60_000], 1)).await;
 }
@@ -139,11 +139,6 @@ async fn starts(options: Options, scene: &Scene) -> Result<(), String> {
     };
     let ended = tokio::time::timeout(ARRIVAL, runner.observer(stop).run()).await.expect("an end");
     ended.map(drop).map_err(|error| error.to_string())
-}
-
-async fn exists(scene: &Scene, queue: &str) -> bool {
-    let passive = lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
-    scene.channel().await.queue_declare(queue.into(), passive, Default::default()).await.is_ok()
 }
 
 /// The findings of this severity, of which there must be one.

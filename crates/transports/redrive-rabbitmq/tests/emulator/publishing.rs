@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use crate::common::{self, Scene, complete, message, next, published, with_short_wait};
-use lapin::options::QueueDeclareOptions;
-use lapin::types::FieldTable;
 use redrive_contract::{Started, eventually};
 use redrive_core::{Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Staged, Topology};
@@ -24,19 +22,13 @@ crate::tests!(
     an_expiration_that_rabbitmq_refuses_stores_no_other_message_twice,
 );
 
-async fn is_there(scene: &Scene, queue: &str) -> bool {
-    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let channel = scene.channel().await;
-    channel.queue_declare(queue.into(), passive, FieldTable::default()).await.is_ok()
-}
-
 /// Which of all queues that redrive could declare are there.
 async fn found(scene: &Scene) -> Vec<String> {
     let own = [scene.queue.clone(), scene.dead_letters(), scene.parking()];
     let rungs = [50, 75, 100, 200, 500, 1000, 2000, 10_000, 30_000, 60_000, 600_000, 1_800_000, 3_600_000];
     let mut found = Vec::new();
     for queue in own.into_iter().chain(rungs.into_iter().map(|rung| scene.rung(rung))) {
-        if is_there(scene, &queue).await {
+        if scene.find(&queue).await.is_ok() {
             found.push(queue);
         }
     }
@@ -62,7 +54,7 @@ async fn a_publisher_declares_no_delay_queues(scene: Scene) {
     let transport = Started::open(transport, &common::needs(&[100], 100)).await.expect("opened");
     let names = [scene.queue.clone(), scene.dead_letters(), scene.parking(), scene.rung(100)];
     for name in &names {
-        assert!(is_there(&scene, name).await, "{name}");
+        assert!(scene.find(name).await.is_ok(), "{name}");
     }
     assert_eq!(found(&scene).await.len(), names.len());
     transport.close().await;
@@ -233,9 +225,7 @@ async fn an_expiration_that_rabbitmq_refuses_stores_no_other_message_twice(scene
     let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert_eq!(refused[0].kind(), TransportErrorKind::Unsupported, "{}", refused[0]);
-    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let channel = scene.channel().await;
-    let queue = channel.queue_declare(scene.queue.as_str().into(), passive, FieldTable::default()).await;
+    let queue = scene.find(&scene.queue).await;
     assert_eq!(queue.expect("it is there").message_count(), 50);
     transport.close().await;
     tidy_up(&scene).await;

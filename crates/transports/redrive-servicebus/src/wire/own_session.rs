@@ -1,5 +1,6 @@
 //! AMQP sessions. Each link has one of its own: if the broker refuses or ends a link, the client library may detach another one that
-//! has its handle by then, or end the session, and on some brokers the connection.
+//! has its handle by then, or end the session, and on some brokers the connection. Only a link that is drained gets company there, to
+//! learn when it is.
 
 use fe2o3_amqp::session::SessionHandle;
 use tokio::sync::{mpsc, oneshot};

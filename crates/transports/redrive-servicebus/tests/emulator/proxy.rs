@@ -16,11 +16,21 @@ pub(crate) async fn that_replaces<const N: usize>(
     those: &'static [u8; N],
     these: &'static [u8; N],
 ) -> std::io::Result<u16> {
+    accepting(move |client| pass_on(client, target, those, these)).await
+}
+
+/// Passes each client to a task of its own. Returns the port to connect to.
+pub(crate) async fn accepting<F>(
+    mut forward: impl FnMut(TcpStream) -> F + Send + 'static,
+) -> std::io::Result<u16>
+where
+    F: Future<Output = std::io::Result<()>> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(pass_on(client, target, those, these));
+            tokio::spawn(forward(client));
         }
     });
     Ok(port)
@@ -53,14 +63,7 @@ pub(crate) async fn that_delays_sessions(
     marker: &'static [u8],
     by: Duration,
 ) -> std::io::Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let port = listener.local_addr()?.port();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(delay_sessions(client, target, marker, by));
-        }
-    });
-    Ok(port)
+    accepting(move |client| delay_sessions(client, target, marker, by)).await
 }
 
 async fn delay_sessions(

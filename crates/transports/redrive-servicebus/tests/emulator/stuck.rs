@@ -14,7 +14,7 @@ use redrive_core::{BoxError, Message, Shelf, Shelves, Transport, TransportErrorK
 use redrive_servicebus::{ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
@@ -187,30 +187,26 @@ async fn a_wait_without_an_end_is_scheduled() -> Result<(), BoxError> {
 /// Forwards everything to `target` until `deaf` is set. From then on it drops what the first client sends, and still forwards
 /// what the broker sends. Returns the port to connect to.
 async fn a_wire(target: SocketAddr, deaf: Arc<AtomicBool>) -> std::io::Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let port = listener.local_addr()?.port();
-    tokio::spawn(async move {
-        let mut deaf = Some(deaf);
-        while let Ok((client, _)) = listener.accept().await {
-            let deaf = deaf.take();
-            tokio::spawn(async move {
-                let (mut from_client, mut to_client) = client.into_split();
-                let (mut from_broker, mut to_broker) = TcpStream::connect(target).await?.into_split();
-                tokio::spawn(async move { copy(&mut from_broker, &mut to_client).await });
-                let mut buffer = vec![0; 64 * 1024];
-                loop {
-                    let read = from_client.read(&mut buffer).await?;
-                    if read == 0 {
-                        return std::io::Result::Ok(());
-                    }
-                    if !deaf.as_ref().is_some_and(|deaf| deaf.load(Ordering::Acquire)) {
-                        to_broker.write_all(&buffer[..read]).await?;
-                    }
+    let mut deaf = Some(deaf);
+    crate::proxy::accepting(move |client| {
+        let deaf = deaf.take();
+        async move {
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_broker, mut to_broker) = TcpStream::connect(target).await?.into_split();
+            tokio::spawn(async move { copy(&mut from_broker, &mut to_client).await });
+            let mut buffer = vec![0; 64 * 1024];
+            loop {
+                let read = from_client.read(&mut buffer).await?;
+                if read == 0 {
+                    return Ok(());
                 }
-            });
+                if !deaf.as_ref().is_some_and(|deaf| deaf.load(Ordering::Acquire)) {
+                    to_broker.write_all(&buffer[..read]).await?;
+                }
+            }
         }
-    });
-    Ok(port)
+    })
+    .await
 }
 
 #[tokio::test]

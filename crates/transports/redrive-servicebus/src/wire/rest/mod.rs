@@ -238,10 +238,8 @@ impl Wire for Rest {
         renewed.into_iter().collect()
     }
 
-    async fn peek(&self, _: &str, from: i64, _: i32) -> Result<Vec<WireMessage>, WireError> {
-        // A peek beyond every message only waits for earlier requests. That is not needed here, because each request has its
-        // response.
-        if from == i64::MAX { Ok(Vec::new()) } else { Err(cannot("peek a message without locking it")) }
+    async fn peek(&self, _: &str, _: i64, _: i32) -> Result<Vec<WireMessage>, WireError> {
+        Err(cannot("peek a message without locking it"))
     }
 
     async fn lock_all(&self, entity: &str, limit: usize) -> Result<Option<LockedAll>, WireError> {
