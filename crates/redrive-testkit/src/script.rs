@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redrive_consumer::Handler;
+use redrive_core::engine::Stages;
 use redrive_core::transport::Needs;
-use redrive_core::{BoxError, Delivery, Disposition, Outcome, Stages, into_box_error};
+use redrive_core::{BoxError, Delivery, Disposition, Outcome, into_box_error};
 use tokio::time::sleep;
 
 /// What happens to the first deliveries of a message before the handler is called. Each message has its own position in the

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
+use redrive_core::transport::{DeliveryBuilder, Received, Receiver, SettleError, Settlement};
 use redrive_core::{Delivery, Transport, TransportError, TransportErrorKind};
 use tokio::sync::Notify;
 
@@ -174,7 +174,8 @@ impl Ghosts {
             self.changed.notify_one();
         }
         let by_broker = delivery.broker_delivery_count().saturating_sub(delivery.history().deliveries_before);
-        let delivery = delivery.with_broker_delivery_count(by_broker.saturating_add(1));
+        let delivery =
+            DeliveryBuilder::from(delivery).broker_delivery_count(by_broker.saturating_add(1)).build();
         let ghosts = Some(Arc::clone(self));
         Some(Received {
             delivery: delivery.clone(),

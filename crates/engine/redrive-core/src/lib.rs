@@ -11,6 +11,8 @@ mod codec;
 mod contract;
 mod delivery;
 mod disposition;
+#[doc(hidden)]
+pub mod engine;
 mod extensions;
 mod extract;
 mod facts;
@@ -27,7 +29,6 @@ mod needs;
 mod operate;
 #[cfg(feature = "config")]
 pub mod options;
-mod origin;
 #[doc(hidden)]
 pub mod own_file;
 pub mod panic;
@@ -72,7 +73,6 @@ pub use rejected::Rejected;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
 pub use retry_plan::RetryPlan;
 pub use stage::Stage;
-pub use stages::Stages;
 pub use times::{parse_rfc3339, plausible, rfc3339};
 pub use trace::TraceParent;
 pub use transport_error::{TransportError, TransportErrorKind};

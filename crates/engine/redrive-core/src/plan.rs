@@ -1,5 +1,3 @@
 //! The parts of a [`RetryPlan`](crate::RetryPlan).
 
-pub use crate::retry_plan::{
-    Amount, Case, Course, Limit, Resting, RouteCourses, Setting, Simulation, Span, Step,
-};
+pub use crate::retry_plan::{Amount, Case, Course, Limit, Resting, RouteCourses, Setting, Span, Step};

@@ -3,10 +3,10 @@
 pub use crate::contract::{
     Finding, NoReceiver, Outline, ReceiptOf, Received, Receiver, Rest, Severity, Signal, Signals, Unconnected,
 };
+pub use crate::delivery::{DeliveryBuilder, Origin};
 pub use crate::facts::{Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter};
 pub use crate::in_place::InPlace;
 pub use crate::needs::Needs;
-pub use crate::origin::Origin;
 pub use crate::publisher::{Outgoing, Publish};
 pub use crate::settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use crate::transport_error::{OpenError, SettleError};

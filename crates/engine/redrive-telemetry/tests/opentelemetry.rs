@@ -17,7 +17,8 @@ use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use redrive_consumer::{Consumer, Tracer as _};
 use redrive_core::shelves::Selection;
-use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves as _, secs};
+use redrive_core::transport::{DeliveryBuilder, Origin};
+use redrive_core::{BoxError, Message, Shelf, Shelves as _, secs};
 use redrive_memory::Memory;
 use redrive_telemetry::{OpenTelemetryMetrics, OpenTelemetryTracer};
 use tracing::Instrument;
@@ -129,7 +130,10 @@ fn an_attempt_in_place_is_not_taken_for_the_one_that_wrote_the_copy() {
     let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let copy = Message::new("").with_header(redrive_core::header_names::TRACE_PARENT, context);
     for times in [0, 1] {
-        let delivery = Delivery::new(copy.clone(), "orders", SystemTime::UNIX_EPOCH).failed_in_place(times);
+        let delivery =
+            DeliveryBuilder::new(copy.clone(), Origin::new("orders", "", ""), SystemTime::UNIX_EPOCH)
+                .failures_in_place(times)
+                .build();
         let span = tracing::info_span!("process");
         OpenTelemetryTracer::new().join(&span, &delivery);
     }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use redrive_core::transport::{Origin, Received, Receiver, SettleError, Settlement, Signals};
-use redrive_core::{Delivery, TransportError};
+use redrive_core::TransportError;
+use redrive_core::transport::{
+    DeliveryBuilder, Origin, Received, Receiver, SettleError, Settlement, Signals,
+};
 use tokio::time::{Instant, sleep_until};
 
 use crate::broker::QueueHandle;
@@ -166,9 +168,11 @@ impl TransportState {
         let now = Instant::now();
         match self.queue.with(|queue| queue.deliver_next(self.owner, limit, now)) {
             NextDelivery::Delivery { tag, position, message, delivery_count } => {
-                let delivery = Delivery::from_origin(message, &self.origin, self.queue.broker.time_of(now))
-                    .with_broker_delivery_count(delivery_count)
-                    .with_broker_number(position);
+                let delivery =
+                    DeliveryBuilder::new(message, self.origin.clone(), self.queue.broker.time_of(now))
+                        .broker_delivery_count(delivery_count)
+                        .broker_number(position)
+                        .build();
                 let receipt = MemoryReceipt::new(Arc::clone(&self.queue), tag);
                 TakeResult::Found(Received { delivery, receipt })
             }

@@ -158,7 +158,7 @@ impl ServiceBus {
     fn start_intakes(&self, max_wait_time: Option<Duration>) {
         let mut intakes = self.intakes.lock();
         for entity in self.shared.options.sources() {
-            let consumed = ConsumedEntity::new(Arc::clone(&self.shared), entity, max_wait_time);
+            let consumed = ConsumedEntity::new(Arc::clone(&self.shared), &entity, max_wait_time);
             match self.shared.options.sessions {
                 None => intakes.push(tokio::spawn(Intake::new(consumed, self.inbox.source()).run())),
                 Some(sessions) => {

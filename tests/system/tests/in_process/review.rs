@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use redrive::prelude::*;
 use redrive::transport::{
-    Facts, NativeDeadLetter, Needs, OpenError, Planning, Received, Receiver, SettleError, Settlement, Signals,
+    DeliveryBuilder, Facts, NativeDeadLetter, Needs, OpenError, Origin, Planning, Received, Receiver,
+    SettleError, Settlement, Signals,
 };
 use redrive::{
     Delivery, Event, NoRetry, Publisher, Transport, TransportError, TransportErrorKind, header_names,
@@ -122,7 +123,8 @@ fn what_is_not_due_is_not_due_either_when_it_was_given_back() {
     let planning = Planning::new(now, &facts);
     let message =
         Message::new("x").with_id("m").with_header(header_names::NOT_BEFORE, "2030-01-01T00:00:00.000Z");
-    let delivery = Delivery::new(message, QUEUE, now).with_broker_delivery_count(2);
+    let delivery =
+        DeliveryBuilder::new(message, Origin::new(QUEUE, "", ""), now).broker_delivery_count(2).build();
     let Settlement::Reschedule { copy, .. } = Settlement::plan(&delivery, Disposition::Release, &planning)
     else {
         panic!("not given back as a copy")

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::shelves::ReportRequest;
 use redrive_core::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Settlement};
-use redrive_core::{Count, Delivery, Disposition, Failure, Reason, TraceParent, Transport, panic};
+use redrive_core::{Count, Delivery, Disposition, Failure, Reason, TraceParent, Transport, engine, panic};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -50,8 +50,8 @@ impl<T: Transport> Attempts<T> {
     pub(super) async fn work(&self, service: ErasedService, received: Received<ReceiptOf<T>>, alone: Alone) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
-        let delivery =
-            delivery.taken_by_consumer(self.shared.signals.delivery_limit(), self.shared.publisher.clone());
+        let delivery = engine::with_delivery_limit(delivery, self.shared.signals.delivery_limit())
+            .with_publisher(self.shared.publisher.clone());
         let delivery = self.redelivery.with_losses(delivery, self.shared.transport.now());
         if let Some(reason) = delivery.put_back() {
             tracing::info!(
@@ -336,7 +336,7 @@ impl<T: Transport> Attempts<T> {
         if let Ended::Due { copy, receipt } = ended {
             in_flight.original.get_or_insert_with(|| delivery.clone());
             return Some((
-                delivery.clone().replaced_by(copy, self.shared.transport.now()),
+                engine::replaced_by(delivery.clone(), copy, self.shared.transport.now()),
                 receipt,
                 in_flight,
             ));

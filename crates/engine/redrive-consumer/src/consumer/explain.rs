@@ -1,6 +1,7 @@
 //! Explains what a consumer does with messages that fail.
 
-use redrive_core::plan::{Setting, Simulation};
+use redrive_core::engine::Simulation;
+use redrive_core::plan::Setting;
 use redrive_core::transport::{Finding, Outline};
 use redrive_core::{Message, RetryPlan, Transport};
 

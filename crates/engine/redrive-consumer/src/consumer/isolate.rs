@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redrive_core::transport::{Received, Receiver};
-use redrive_core::{Delivery, Transport, TransportError, TransportErrorKind};
+use redrive_core::{Delivery, Transport, TransportError, TransportErrorKind, engine};
 use tokio::time::{Instant, sleep_until};
 
 use super::Event;
@@ -101,8 +101,7 @@ impl<R: Send + 'static> Isolation<R> {
     ) -> (Step, Option<(Received<R>, Alone)>) {
         let deaths = phases.redelivery.deaths(&received.delivery);
         if deaths > 0 {
-            received.delivery =
-                received.delivery.with_broker_delivery_count_of_at_least(deaths.saturating_add(1));
+            received.delivery = engine::with_proven_deliveries(received.delivery, deaths.saturating_add(1));
         }
         let delivery = &received.delivery;
         let suspicion = match phases.redelivery.suspicion(delivery, deaths) {

@@ -35,9 +35,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_core::engine::Stages;
 use redrive_core::transport::{DEFAULT_HEADER_BUDGET, Needs};
 use redrive_core::{
-    BoxError, DeadLetterBackoff, Delivery, Disposition, IntoDeadLetterBackoff, Stage, Stages, Transport,
+    BoxError, DeadLetterBackoff, Delivery, Disposition, IntoDeadLetterBackoff, Stage, Transport,
 };
 use tower_layer::{Identity, Layer, Stack};
 use tower_service::Service;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use redrive_core::{Stages, Transport};
+use redrive_core::Transport;
+use redrive_core::engine::Stages;
 
 use super::control::Control;
 use super::preflight::longest_hold;

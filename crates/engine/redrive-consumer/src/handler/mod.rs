@@ -11,9 +11,10 @@ mod with_stage;
 
 use std::future::Future;
 
+use redrive_core::engine::Stages;
 use redrive_core::transport::Needs;
 use redrive_core::{
-    DeadLetterBackoff, Delivery, FromDelivery, IntoDeadLetterBackoff, Outcome, Rejected, Stage, Stages,
+    DeadLetterBackoff, Delivery, FromDelivery, IntoDeadLetterBackoff, Outcome, Rejected, Stage,
 };
 
 pub use batch::{Batch, BatchHandler, BatchIter, BatchOutcome, InBatches, IntoBatchOutcome, PerConsumer};
@@ -75,6 +76,7 @@ pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
     }
 
     /// Returns the handler's own stages, for [`Runner::explain`](crate::Runner::explain).
+    #[doc(hidden)]
     fn stages(&self) -> Stages {
         Stages::none()
     }

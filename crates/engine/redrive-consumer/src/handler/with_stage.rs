@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use redrive_core::engine::Stages;
 use redrive_core::transport::Needs;
-use redrive_core::{Delivery, Stage, Stages};
+use redrive_core::{Delivery, Stage};
 
 use super::Handler;
 use crate::catching::Catching;

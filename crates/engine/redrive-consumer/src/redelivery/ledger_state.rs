@@ -14,7 +14,9 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use redrive_core::{Delivery, text::fnv1a};
+use redrive_core::Delivery;
+use redrive_core::engine::lasting_headers;
+use redrive_core::text::fnv1a;
 
 /// First line of every ledger.
 pub(crate) const TITLE: &str = "redrive ledger 1";
@@ -59,7 +61,7 @@ impl Key {
 fn content_hash(delivery: &Delivery) -> u64 {
     let message = delivery.message();
     let mut others = format!("{}\n{}\n", delivery.exchange(), delivery.routing_key());
-    for (name, value) in delivery.lasting_headers() {
+    for (name, value) in lasting_headers(delivery) {
         // Writing to a String never fails.
         let _ = writeln!(others, "{name}={value:?}");
     }

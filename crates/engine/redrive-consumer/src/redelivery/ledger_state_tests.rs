@@ -1,6 +1,6 @@
 use std::time::UNIX_EPOCH;
 
-use redrive_core::transport::Origin;
+use redrive_core::transport::{DeliveryBuilder, Origin};
 use redrive_core::{Message, header_names};
 
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ fn a_message_without_an_id_is_known_by_its_content() {
     let counting = Origin::new("q", "", "").with_counting_headers(&["count"]);
     let counted = |body: &'static str, tenant: &str, times: i64| {
         let message = Message::new(body).with_header("tenant", tenant).with_header("count", times);
-        Delivery::from_origin(message, &counting, UNIX_EPOCH)
+        DeliveryBuilder::new(message, counting.clone(), UNIX_EPOCH).build()
     };
     let nameless = |body, tenant| counted(body, tenant, 1);
     let mut state = LedgerState::default();

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
 use redrive_core::Delivery;
+use redrive_core::engine::lost_here;
 use tokio::time::Instant;
 
 pub(crate) use self::in_flight_log::{Begun, InFlightLog, LedgerChange};
@@ -142,7 +143,7 @@ impl Redelivery {
         }
         let hold = self.signals.facts().limits.hold;
         let times = self.losses.lock().times(&delivery, now, hold);
-        if times == 0 { delivery } else { delivery.lost_here(times) }
+        if times == 0 { delivery } else { lost_here(delivery, times) }
     }
 
     /// Records that a handler begins with a redelivery; until the guard is dropped. Other deliveries need no record.

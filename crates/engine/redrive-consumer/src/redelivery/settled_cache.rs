@@ -18,6 +18,7 @@ use std::num::NonZeroUsize;
 
 use foldhash::quality::RandomState;
 use redrive_core::Delivery;
+use redrive_core::engine::lasting_headers;
 use tokio::time::{Duration, Instant};
 
 /// An acknowledgement that was sent longer than this before the reconnect has arrived: a dead connection is noticed after two
@@ -247,7 +248,7 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     properties.priority.iter().for_each(|priority| priority.hash(&mut key));
     properties.persistent.iter().for_each(|persistent| persistent.hash(&mut key));
     (&**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
-    for (name, value) in delivery.lasting_headers() {
+    for (name, value) in lasting_headers(delivery) {
         name.hash(&mut key);
         value.hash_into(&mut key);
     }

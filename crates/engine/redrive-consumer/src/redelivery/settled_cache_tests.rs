@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
 
-use redrive_core::transport::Origin;
+use redrive_core::transport::{DeliveryBuilder, Origin};
 use redrive_core::{Message, Properties, header_names};
 
 /// A cache with a clock.
@@ -53,11 +53,25 @@ fn delivery(id: &str, copy_number: i64) -> Delivery {
 }
 
 fn of(message: Message) -> Delivery {
-    Delivery::new(message, "q", UNIX_EPOCH).after_interruptions(1)
+    published_to("", "", message)
+}
+
+fn published_to(exchange: &str, routing_key: &str, message: Message) -> Delivery {
+    DeliveryBuilder::new(message, Origin::new("q", exchange, routing_key), UNIX_EPOCH)
+        .interruptions(1)
+        .build()
+}
+
+fn after(interruptions: u64, delivery: Delivery) -> Delivery {
+    DeliveryBuilder::from(delivery).interruptions(interruptions).build()
+}
+
+fn numbered(number: u64, delivery: Delivery) -> Delivery {
+    DeliveryBuilder::from(delivery).broker_number(number).build()
 }
 
 fn again(delivery: Delivery, interruptions: u64) -> Delivery {
-    delivery.marked_redelivered(true).after_interruptions(interruptions)
+    DeliveryBuilder::from(delivery).redelivered(true).interruptions(interruptions).build()
 }
 
 /// A delivery arrives, and is settled.
@@ -73,7 +87,7 @@ fn what_was_settled_is_known_after_an_interruption_and_once() {
     settle(&mut cache, &delivery("a", 0));
     assert!(!cache.knows(&again(delivery("a", 0), 1)), "the broker was told: it is a second message");
     cache.interrupted(2, Some(&[]));
-    assert!(!cache.knows(&delivery("a", 0).after_interruptions(2)), "nobody had it in flight before");
+    assert!(!cache.knows(&after(2, delivery("a", 0))), "nobody had it in flight before");
     assert!(!cache.knows(&again(delivery("a", 1), 2)), "its copy is somebody else");
     assert!(cache.arrived(&again(delivery("a", 0), 2)).0);
     assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "there is a second message");
@@ -103,7 +117,7 @@ fn where_it_is_not_known_what_comes_again_nothing_is_taken_for_done() {
     let mut cache = cache(4);
     settle(&mut cache, &delivery("a", 0));
     cache.interrupted(2, Some(&[]));
-    settle(&mut cache, &delivery("b", 0).after_interruptions(2));
+    settle(&mut cache, &after(2, delivery("b", 0)));
     cache.interrupted(3, None);
     for id in ["a", "b"] {
         assert!(!cache.knows(&again(delivery(id, 0), 3)));
@@ -114,14 +128,14 @@ fn where_it_is_not_known_what_comes_again_nothing_is_taken_for_done() {
 fn nor_for_a_while_after_that() {
     let mut cache = cache(4);
     cache.interrupted(2, None);
-    settle(&mut cache, &delivery("a", 0).after_interruptions(2));
+    settle(&mut cache, &after(2, delivery("a", 0)));
     cache.interrupted(3, Some(&[]));
     assert!(
         !cache.knows(&again(delivery("a", 0), 3)),
         "another like it was in flight at the first interruption"
     );
     cache.after(UNSURE_FOR * 2);
-    settle(&mut cache, &delivery("a", 0).after_interruptions(3));
+    settle(&mut cache, &after(3, delivery("a", 0)));
     cache.interrupted(4, Some(&[]));
     assert!(cache.knows(&again(delivery("a", 0), 4)));
 }
@@ -184,7 +198,7 @@ fn what_is_given_back_is_not_taken_for_its_twin() {
     let mut cache = cache(4);
     settle(&mut cache, &delivery("a", 0));
     cache.interrupted(2, Some(&[]));
-    let (_, second) = cache.arrived(&delivery("a", 0).after_interruptions(2));
+    let (_, second) = cache.arrived(&after(2, delivery("a", 0)));
     cache.comes_again(&second.unwrap());
     assert!(!cache.arrived(&again(delivery("a", 0), 2)).0);
 }
@@ -223,7 +237,7 @@ fn only_as_many_as_can_be_in_hand_are_in_doubt() {
 fn the_oldest_doubts_are_forgotten() {
     let mut cache = cache(2);
     for (interruptions, id) in [(1, "a"), (2, "b"), (3, "c")] {
-        settle(&mut cache, &delivery(id, 0).after_interruptions(interruptions));
+        settle(&mut cache, &after(interruptions, delivery(id, 0)));
         cache.interrupted(interruptions + 1, Some(&[]));
     }
     let known = |id| cache.knows(&again(delivery(id, 0), 4));
@@ -233,7 +247,7 @@ fn the_oldest_doubts_are_forgotten() {
 
 #[test]
 fn a_number_of_the_broker_tells_twins_apart() {
-    let numbered = |number| delivery("a", 0).with_broker_number(number);
+    let numbered = |number| numbered(number, delivery("a", 0));
     let mut cache = cache(2);
     settle(&mut cache, &numbered(7));
     assert!(cache.knows(&again(numbered(7), 1)), "without an interruption, too");
@@ -248,11 +262,11 @@ fn a_number_of_the_broker_tells_twins_apart() {
 #[test]
 fn a_number_that_a_new_queue_gave_again_is_another_message() {
     let mut cache = cache(2);
-    settle(&mut cache, &delivery("a", 0).with_broker_number(7));
-    assert!(!cache.knows(&again(delivery("b", 0).with_broker_number(7), 1)));
+    settle(&mut cache, &numbered(7, delivery("a", 0)));
+    assert!(!cache.knows(&again(numbered(7, delivery("b", 0)), 1)));
     let came_at = |second| {
         let time = UNIX_EPOCH + Duration::from_secs(second);
-        delivery("c", 0).with_broker_number(7).with_enqueued_at(Some(time))
+        DeliveryBuilder::from(numbered(7, delivery("c", 0))).enqueued_at(Some(time)).build()
     };
     settle(&mut cache, &came_at(1));
     assert!(cache.knows(&again(came_at(1), 1)));
@@ -264,18 +278,30 @@ fn everything_that_a_publisher_may_change_tells_messages_apart() {
     let changed = |change: &dyn Fn(&mut Properties)| {
         let mut message = Message::new("7").with_id("order-7").with_header("event", "created");
         change(message.properties_mut());
-        of(message).published_to("events", "orders")
+        published_to("events", "orders", message)
     };
     let mut messages = vec![
         changed(&|_| {}),
-        of(Message::new("8").with_id("order-7").with_header("event", "created"))
-            .published_to("events", "orders"),
-        of(Message::new("7").with_id("order-7").with_header("event", "cancelled"))
-            .published_to("events", "orders"),
-        of(Message::new("7").with_id("order-7").with_header("event", "created"))
-            .published_to("events", "orders.eu"),
-        of(Message::new("7").with_id("order-7").with_header("event", "created"))
-            .published_to("events.eu", "orders"),
+        published_to(
+            "events",
+            "orders",
+            Message::new("8").with_id("order-7").with_header("event", "created"),
+        ),
+        published_to(
+            "events",
+            "orders",
+            Message::new("7").with_id("order-7").with_header("event", "cancelled"),
+        ),
+        published_to(
+            "events",
+            "orders.eu",
+            Message::new("7").with_id("order-7").with_header("event", "created"),
+        ),
+        published_to(
+            "events.eu",
+            "orders",
+            Message::new("7").with_id("order-7").with_header("event", "created"),
+        ),
     ];
     for value in ["x", "y"] {
         let texts = Properties::default().texts().count();
@@ -305,7 +331,7 @@ fn the_count_of_the_broker_makes_no_other_message() {
     let counted = |times: i64, counting: &'static [&'static str]| {
         let message = Message::new("body").with_id("a").with_header("count", times);
         let origin = Origin::new("q", "", "").with_counting_headers(counting);
-        Delivery::from_origin(message, &origin, UNIX_EPOCH).after_interruptions(1)
+        DeliveryBuilder::new(message, origin, UNIX_EPOCH).interruptions(1).build()
     };
     for (counting, knows) in [(&["count"] as &'static [&'static str], true), (&[], false)] {
         let mut cache = cache(2);
@@ -320,8 +346,8 @@ fn a_message_without_an_id_is_remembered_only_by_its_number() {
     let nameless = || of(Message::new("body"));
     let mut cache = cache(2);
     assert_eq!(cache.arrived(&nameless()), (false, None));
-    settle(&mut cache, &nameless().with_broker_number(7));
-    assert!(cache.knows(&again(nameless().with_broker_number(7), 1)));
+    settle(&mut cache, &numbered(7, nameless()));
+    assert!(cache.knows(&again(numbered(7, nameless()), 1)));
 }
 
 /// A broker with identical messages, and a consumer whose connection is cut from time to time: some cuts lose acknowledgements,
@@ -365,7 +391,7 @@ proptest! {
                 Act::HandOut => inbox.extend(queue.pop_front()),
                 Act::Receive => {
                     if let Some(redelivered) = inbox.pop_front() {
-                        let delivery = delivery("a", 0).after_interruptions(interruptions).marked_redelivered(redelivered);
+                        let delivery = DeliveryBuilder::from(after(interruptions, delivery("a", 0))).redelivered(redelivered).build();
                         let (known, ticket) = cache.arrived(&delivery);
                         handled += usize::from(!known);
                         in_flight.push_back((known, ticket.unwrap()));

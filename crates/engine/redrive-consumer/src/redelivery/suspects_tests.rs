@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::UNIX_EPOCH;
 
 use redrive_core::Message;
+use redrive_core::transport::{DeliveryBuilder, Origin};
 
 use proptest::prelude::*;
 
@@ -24,7 +25,9 @@ fn rule(suspects: Suspects, counts: bool, release_counts: bool, ledger: bool) ->
 }
 
 fn handed_out(times: u32) -> Delivery {
-    Delivery::new(Message::new(""), "q", UNIX_EPOCH).with_broker_delivery_count(times)
+    DeliveryBuilder::new(Message::new(""), Origin::new("q", "", ""), UNIX_EPOCH)
+        .broker_delivery_count(times)
+        .build()
 }
 
 #[test]

@@ -14,8 +14,8 @@ pub enum Signal {
     /// again, with a higher count that is nobody's fault. Sent before the first of them can be received.
     Interrupted {
         /// Deliveries that were handed out and never received: the transport dropped them, and they are redelivered. Left empty by a
-        /// transport whose deliveries have [numbers of the broker](Delivery::with_broker_number); all others count the
-        /// interruptions with [`Delivery::after_interruptions`].
+        /// transport whose deliveries have [numbers of the broker](crate::transport::DeliveryBuilder::broker_number); all others count the
+        /// interruptions with [`DeliveryBuilder::interruptions`](crate::transport::DeliveryBuilder::interruptions).
         unreceived: Vec<Delivery>,
     },
     /// A copy that could not be stored is worth another try now, for example because a broker that was out of memory accepts

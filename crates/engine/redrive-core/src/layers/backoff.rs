@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::classify::{ByMarker, ErrorClass, ErrorClassifier, Simulated};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, DeliveryBuilder};
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::failure::{Failure, Reason};
 use crate::needs::Needs;
@@ -104,7 +104,7 @@ impl Stage for Backoff {
         let Some(before) = delivery.failures_in_place().checked_sub(1) else {
             return ControlFlow::Continue(());
         };
-        let failed = delivery.clone().failed_in_place(before);
+        let failed = DeliveryBuilder::from(delivery.clone()).failures_in_place(before).build();
         let mut policies = std::iter::once(&self.policy).chain(&self.throttled_policy);
         if policies.any(|policy| policy.next_retry(&failed).is_some()) {
             return ControlFlow::Continue(());
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_failure_that_the_broker_counted_may_have_been_the_last_allowed() {
         let backoff = Backoff::new([SECOND, SECOND, SECOND]);
-        let counted = |failures| delivery(0).failed_in_place(failures);
+        let counted = |failures| DeliveryBuilder::from(delivery(0)).failures_in_place(failures).build();
         for failures in 0..=3 {
             assert!(backoff.admit(&counted(failures)).is_continue(), "attempt {}", failures + 1);
         }

@@ -80,6 +80,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
+    use crate::delivery::DeliveryBuilder;
     use crate::{Message, Timestamp, header_names};
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -87,6 +88,10 @@ mod tests {
 
     fn delivery(message: Message) -> Delivery {
         Delivery::new(message, "q", UNIX_EPOCH + NOW)
+    }
+
+    fn enqueued_at(time: Option<SystemTime>, message: Message) -> Delivery {
+        DeliveryBuilder::from(delivery(message)).enqueued_at(time).build()
     }
 
     fn expiring_in(wait: Duration) -> Message {
@@ -128,7 +133,7 @@ mod tests {
         message.properties_mut().timestamp = Some(Timestamp::from_unix_seconds(1_700_000_000));
         let failed = || Failure::new(Reason::RetryableError, "no answer");
         let retried = |enqueued: Option<Duration>| {
-            let delivery = delivery(message.clone()).with_enqueued_at(enqueued.map(|at| UNIX_EPOCH + at));
+            let delivery = enqueued_at(enqueued.map(|at| UNIX_EPOCH + at), message.clone());
             let resolved =
                 Deadline::default().resolve(&delivery, Ok(Disposition::Retry(SECOND * 5, failed())));
             resolved.unwrap().name()
@@ -160,7 +165,7 @@ mod tests {
             let mut expiring = expiring_in(SECOND * 10);
             expiring.properties_mut().timestamp = Some(Timestamp::from_unix_seconds(absurd.as_secs()));
             assert_eq!(retried(&stage, expiring.clone(), SECOND).name(), "retry", "{absurd:?}");
-            let enqueued = delivery(expiring).with_enqueued_at(Some(UNIX_EPOCH + absurd));
+            let enqueued = enqueued_at(Some(UNIX_EPOCH + absurd), expiring);
             assert_eq!(enqueued.deadline(), Some(UNIX_EPOCH + NOW + SECOND * 10), "{absurd:?}");
             assert_eq!(enqueued.age(UNIX_EPOCH + NOW + SECOND), SECOND, "{absurd:?}");
         }

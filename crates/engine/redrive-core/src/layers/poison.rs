@@ -85,12 +85,17 @@ impl Stage for Poison {
 mod tests {
     use super::*;
     use crate::Message;
+    use crate::engine::{lost_here, with_delivery_limit, with_proven_deliveries};
+    use crate::transport::{DeliveryBuilder, Origin};
     use std::time::UNIX_EPOCH;
+
+    fn arrived() -> DeliveryBuilder {
+        DeliveryBuilder::new(Message::new(""), Origin::new("q", "", ""), UNIX_EPOCH)
+    }
 
     #[test]
     fn the_allowed_number_is_let_through_and_the_next_is_not() {
-        let handed_out =
-            |times| Delivery::new(Message::new(""), "q", UNIX_EPOCH).with_broker_delivery_count(times);
+        let handed_out = |times| arrived().broker_delivery_count(times).build();
         let poison = Poison::after(3);
         assert!(poison.admit(&handed_out(3)).is_continue());
         let ControlFlow::Break(Disposition::DeadLetter(failure)) = poison.admit(&handed_out(4)) else {
@@ -103,26 +108,19 @@ mod tests {
     #[test]
     fn what_this_process_lost_with_a_connection_is_no_evidence() {
         let times = |times, interruptions| {
-            Delivery::new(Message::new(""), "q", UNIX_EPOCH)
-                .with_broker_delivery_count(times)
-                .after_interruptions(interruptions)
+            arrived().broker_delivery_count(times).interruptions(interruptions).build()
         };
         let poison = Poison::after(3);
         assert!(poison.admit(&times(9, 6)).is_continue());
         assert!(poison.admit(&times(9, 5)).is_break(), "four of them are not explained");
         assert!(poison.admit(&times(2, 50)).is_continue());
-        let deaths_in_the_ledger = times(1, 6).with_broker_delivery_count_of_at_least(4);
+        let deaths_in_the_ledger = with_proven_deliveries(times(1, 6), 4);
         assert!(poison.admit(&deaths_in_the_ledger).is_break(), "these were no lost connections");
     }
 
     #[test]
     fn what_is_too_slow_for_the_broker_is_told_from_what_kills() {
-        let lost = |times| {
-            Delivery::new(Message::new(""), "q", UNIX_EPOCH)
-                .with_broker_delivery_count(9)
-                .after_interruptions(8)
-                .lost_here(times)
-        };
+        let lost = |times| lost_here(arrived().broker_delivery_count(9).interruptions(8).build(), times);
         let poison = Poison::after(3);
         assert!(poison.admit(&lost(2)).is_continue());
         let ControlFlow::Break(Disposition::DeadLetter(failure)) = poison.admit(&lost(3)) else {
@@ -137,11 +135,10 @@ mod tests {
 
     #[test]
     fn the_default_stays_below_the_limit_of_the_broker_and_what_was_said_holds() {
-        let delivery = Delivery::new(Message::new(""), "q", UNIX_EPOCH);
         let turned_away_at = |poison: &Poison, limit| {
             let turned_away = |&times: &u32| {
-                let delivery = delivery.clone().with_delivery_limit(limit).with_broker_delivery_count(times);
-                poison.admit(&delivery).is_break()
+                let delivery = arrived().broker_delivery_count(times).build();
+                poison.admit(&with_delivery_limit(delivery, limit)).is_break()
             };
             (1..).find(turned_away)
         };

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use super::{Case, Course, Resting, RouteCourses, Span, Step};
 use crate::classify::{ErrorClass, Simulated};
 use crate::contract::{Outline, Rest};
-use crate::delivery::Delivery;
+use crate::delivery::by_consumer::with_delivery_limit;
+use crate::delivery::{Delivery, DeliveryBuilder, Origin};
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::header_names as names;
 use crate::message::Message;
@@ -64,7 +65,7 @@ struct OnItsWay {
     message: Message,
     now: SystemTime,
     deliveries: u32,
-    failed_in_place: u32,
+    failures_in_place: u32,
 }
 
 /// The same time in every plan: a plan does not depend on when it is made.
@@ -206,11 +207,11 @@ impl Simulation<'_> {
             }
             Settlement::RetryInPlace { wait } => {
                 step.rest(rest);
-                let failed_in_place = at.failed_in_place.saturating_add(1);
+                let failures_in_place = at.failures_in_place.saturating_add(1);
                 let in_place = self.outline.facts.delays.in_place;
-                let held = in_place.map_or(wait, |in_place| in_place.held_for(wait, failed_in_place));
+                let held = in_place.map_or(wait, |in_place| in_place.held_for(wait, failures_in_place));
                 let deliveries = at.deliveries.saturating_add(1);
-                Some(OnItsWay { now: at.now.checked_add(held)?, deliveries, failed_in_place, ..at })
+                Some(OnItsWay { now: at.now.checked_add(held)?, deliveries, failures_in_place, ..at })
             }
             Settlement::Reschedule { .. } => self.reschedule(step, at.now, settlement, chance),
         }
@@ -233,7 +234,7 @@ impl Simulation<'_> {
             };
             now = now.checked_add(rest.held_for.unwrap_or(wait).max(wait))?;
             step.rest(rest);
-            let next = OnItsWay { message: copy, now, deliveries: 1, failed_in_place: 0 };
+            let next = OnItsWay { message: copy, now, deliveries: 1, failures_in_place: 0 };
             let delivery = self.delivery(&next, chance);
             match Settlement::wait_on(&delivery, &self.planning(now)) {
                 None => return Some(next),
@@ -249,7 +250,7 @@ impl Simulation<'_> {
 
     fn begin(&self, case: Case) -> OnItsWay {
         let mut message = self.message.clone();
-        let (mut deliveries, mut failed_in_place) = (1, 0);
+        let (mut deliveries, mut failures_in_place) = (1, 0);
         match case {
             Case::Expired => message.properties_mut().expiration = Some(Duration::ZERO),
             Case::Redriven(times) => {
@@ -259,19 +260,21 @@ impl Simulation<'_> {
                 deliveries = times;
                 // Such a broker counts the death of a process as a failure.
                 if self.outline.facts.delays.in_place.is_some() {
-                    failed_in_place = times - 1;
+                    failures_in_place = times - 1;
                 }
             }
             _ => {}
         }
-        OnItsWay { message, now: beginning(), deliveries, failed_in_place }
+        OnItsWay { message, now: beginning(), deliveries, failures_in_place }
     }
 
     fn delivery(&self, at: &OnItsWay, chance: Chance) -> Delivery {
-        let mut delivery = Delivery::new(at.message.clone(), self.queue, at.now)
-            .with_delivery_limit(self.outline.facts.limits.deliveries)
-            .with_broker_delivery_count(at.deliveries)
-            .failed_in_place(at.failed_in_place);
+        let origin = Origin::new(self.queue, "", "");
+        let arrived = DeliveryBuilder::new(at.message.clone(), origin, at.now)
+            .broker_delivery_count(at.deliveries)
+            .failures_in_place(at.failures_in_place)
+            .build();
+        let mut delivery = with_delivery_limit(arrived, self.outline.facts.limits.deliveries);
         delivery.extensions_mut().insert(chance);
         delivery
     }

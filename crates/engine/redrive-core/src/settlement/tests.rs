@@ -2,11 +2,18 @@
 
 use super::*;
 use crate::FailureHistory;
+use crate::delivery::DeliveryBuilder;
+use crate::engine::replaced_by;
 
 fn failed(message: Message, in_place: u32) -> Delivery {
-    Delivery::new(message.with_id("a"), "q", SystemTime::UNIX_EPOCH)
-        .with_broker_delivery_count(in_place + 1)
-        .failed_in_place(in_place)
+    DeliveryBuilder::from(Delivery::new(message.with_id("a"), "q", SystemTime::UNIX_EPOCH))
+        .broker_delivery_count(in_place + 1)
+        .failures_in_place(in_place)
+        .build()
+}
+
+fn handed_out_twice(delivery: Delivery) -> Delivery {
+    DeliveryBuilder::from(delivery).broker_delivery_count(2).build()
 }
 
 fn planned(facts: &Facts, delivery: &Delivery, disposition: Disposition) -> Settlement {
@@ -37,7 +44,7 @@ fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
     let nameless = Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
     assert!(retry(&facts, &nameless, SECOND).stores_copy(), "only a copy carries its id");
     let unstored =
-        failed(Message::new(""), 2).replaced_by(Message::new("").with_id("a"), SystemTime::UNIX_EPOCH);
+        replaced_by(failed(Message::new(""), 2), Message::new("").with_id("a"), SystemTime::UNIX_EPOCH);
     assert!(retry(&facts, &unstored, SECOND).stores_copy(), "the broker holds what it was copied from");
     let mut expiring = Message::new("").with_id("a");
     expiring.properties_mut().expiration = Some(SECOND * 60);
@@ -262,7 +269,7 @@ fn what_another_program_puts_back_from_a_shelf_begins_afresh_and_nothing_else_do
         Settlement::Shelve { copy, .. } | Settlement::Reschedule { copy, .. } => copy,
         other => panic!("{other:?} stores no copy"),
     };
-    let first = Delivery::new(before, "q", SystemTime::UNIX_EPOCH).with_broker_delivery_count(2);
+    let first = handed_out_twice(Delivery::new(before, "q", SystemTime::UNIX_EPOCH));
     for disposition in [Disposition::DeadLetter(poison()), Disposition::Park(poison())] {
         let shelved = copy(planned(&facts, &first, disposition));
         let again = arrives(&shelved);
@@ -275,7 +282,7 @@ fn what_another_program_puts_back_from_a_shelf_begins_afresh_and_nothing_else_do
         for next in [Disposition::Retry(wait, failure()), Disposition::snooze(wait), Disposition::Release] {
             let mut counting = facts.clone();
             (counting.counting.releases, counting.counting.deliveries) = (true, true);
-            let again = again.clone().with_broker_delivery_count(2);
+            let again = handed_out_twice(again.clone());
             let attempt = 1 + u32::from(matches!(next, Disposition::Retry(..)));
             let mut later = copy(planned(&counting, &again, next));
             assert_eq!((arrives(&later).put_back(), arrives(&later).attempt()), (None, attempt));

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::arbitrary::{message, now};
 use proptest::prelude::*;
-use redrive_core::transport::{Facts, HeaderLimit, NativeDeadLetter, Planning, Settlement, redriven};
+use redrive_core::transport::{
+    DeliveryBuilder, Facts, HeaderLimit, NativeDeadLetter, Origin, Planning, Settlement, redriven,
+};
 use redrive_core::{
     Count, Delivery, Disposition, Failure, FailureHistory, Headers, Message, Reason, Shelf, Value,
     header_names as names,
@@ -55,7 +57,9 @@ prop_compose! {
 
 prop_compose! {
     fn delivery()(message in message(), handed_out in 1..9_u32) -> Delivery {
-        Delivery::new(message, "orders", now()).published_to("shop", "orders.new").with_broker_delivery_count(handed_out)
+        DeliveryBuilder::new(message, Origin::new("orders", "shop", "orders.new"), now())
+            .broker_delivery_count(handed_out)
+            .build()
     }
 }
 
@@ -220,7 +224,7 @@ proptest! {
         let planning = planning(&facts);
         let plan = Settlement::plan(&delivery, disposition, &planning);
         let Some(first) = copy_of(&plan) else { return Ok(()) };
-        let again = Delivery::new(first.clone(), "orders", now()).published_to("", "orders");
+        let again = DeliveryBuilder::new(first.clone(), Origin::new("orders", "", "orders"), now()).build();
         let failure = Failure::new(Reason::RetryableError, &text);
         let plan = Settlement::plan(&again, Disposition::Retry(Duration::ZERO, failure), &planning);
         let Some(second) = copy_of(&plan).filter(|_| !has_no_history(&plan)) else { return Ok(()) };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
-use redrive_core::transport::Origin;
+use redrive_core::transport::{DeliveryBuilder, Origin};
 use redrive_core::{Bytes, Delivery, Message};
 use redrive_transport::{Arrival, Inlet};
 
@@ -56,8 +56,8 @@ impl Arrival for Arrived {
     fn unreceived(&self) -> Option<Delivery> {
         // Read like one that is handled: both are recognized by the same headers.
         let (message, _) = self.read();
-        let delivery = Delivery::from_origin(message, &self.origin, SystemTime::now());
-        Some(delivery.after_interruptions(self.receipt.channel().interruptions()))
+        let delivery = DeliveryBuilder::new(message, self.origin.clone(), SystemTime::now());
+        Some(delivery.interruptions(self.receipt.channel().interruptions()).build())
     }
 }
 

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use redrive_core::transport::{Received, Receiver, SettleError, Settlement};
-use redrive_core::{Delivery, TransportError};
+use redrive_core::TransportError;
+use redrive_core::transport::{DeliveryBuilder, Received, Receiver, SettleError, Settlement};
 use redrive_transport::Inbox;
 use tracing::warn;
 
@@ -53,16 +53,16 @@ impl RabbitMqReceiver {
         let (queue, version) = (self.shared.queue(), receipt.version());
         let times = delivery_count::count(message.headers(), redelivered, queue, queue_type, version);
         let failures = if self.shared.options.delay.retries_in_place() { times - 1 } else { 0 };
-        let delivery = Delivery::from_origin(message, &origin, SystemTime::now())
-            .with_broker_delivery_count(times)
-            .failed_in_place(failures)
-            .marked_redelivered(redelivered)
-            .after_interruptions(receipt.channel().interruptions());
+        let mut delivery = DeliveryBuilder::new(message, origin.clone(), SystemTime::now())
+            .broker_delivery_count(times)
+            .failures_in_place(failures)
+            .redelivered(redelivered)
+            .interruptions(receipt.channel().interruptions());
         let receipt = receipt.with_origin(origin).read_whole(left_out.is_none());
-        match left_out {
-            None => Received { delivery, receipt },
-            Some(left_out) => Received { delivery: delivery.read_without(left_out), receipt },
+        if let Some(left_out) = left_out {
+            delivery = delivery.read_without(left_out);
         }
+        Received { delivery: delivery.build(), receipt }
     }
 
     /// Logs once that a message was redelivered without a count although counts are expected.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::Delivery;
-use redrive_core::transport::Received;
+use redrive_core::transport::{DeliveryBuilder, Origin, Received};
 use redrive_transport::LossSignal;
 use tracing::warn;
 use uuid::Uuid;
@@ -26,8 +26,8 @@ const UNDECODABLE: &str = "UndecodableMessage";
 #[derive(Clone)]
 pub(crate) struct ConsumedEntity {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) entity: Entity,
     pub(crate) path: Arc<str>,
+    origin: Origin,
     /// The longest wait of one request for messages that the consumer allows.
     pub(crate) max_wait_time: Option<Duration>,
 }
@@ -47,13 +47,18 @@ pub(crate) struct ArrivalContext {
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) broker_delivery_count: u32,
-    pub(crate) failed_in_place: u32,
+    pub(crate) failures_in_place: u32,
 }
 
 impl ConsumedEntity {
-    pub(crate) fn new(shared: Arc<Shared>, entity: Entity, max_wait_time: Option<Duration>) -> Self {
-        let path = entity.path().into();
-        Self { shared, entity, path, max_wait_time }
+    pub(crate) fn new(shared: Arc<Shared>, entity: &Entity, max_wait_time: Option<Duration>) -> Self {
+        let path: Arc<str> = entity.path().into();
+        let topic = match entity {
+            Entity::Subscription { topic, .. } => topic.as_str(),
+            Entity::Queue(_) => "",
+        };
+        let origin = Origin::new(shared.entity(), topic, Arc::clone(&path));
+        Self { shared, path, origin, max_wait_time }
     }
 
     /// Passes a message to the consumer.
@@ -79,16 +84,12 @@ impl ConsumedEntity {
     }
 
     fn delivery(&self, incoming: Incoming, counts: Counts) -> Delivery {
-        let topic = match &self.entity {
-            Entity::Subscription { topic, .. } => topic.as_str(),
-            Entity::Queue(_) => "",
-        };
-        Delivery::new(incoming.message, self.shared.entity(), SystemTime::now())
-            .with_enqueued_at(incoming.enqueued_at)
-            .with_broker_number(incoming.sequence_number.cast_unsigned())
-            .published_to(topic, Arc::clone(&self.path))
-            .with_broker_delivery_count(counts.broker_delivery_count)
-            .failed_in_place(counts.failed_in_place)
+        DeliveryBuilder::new(incoming.message, self.origin.clone(), SystemTime::now())
+            .enqueued_at(incoming.enqueued_at)
+            .broker_number(incoming.sequence_number.cast_unsigned())
+            .broker_delivery_count(counts.broker_delivery_count)
+            .failures_in_place(counts.failures_in_place)
+            .build()
     }
 
     /// Signals that the entity cannot be received from for now, and prepares the next try. `wire`: the connection on which it was

@@ -225,7 +225,7 @@ impl Intake {
         let count = incoming.delivery_count;
         let counts = Counts {
             broker_delivery_count: count.saturating_add(1),
-            failed_in_place: if options.hold_lock_up_to.is_some() { count } else { 0 },
+            failures_in_place: if options.hold_lock_up_to.is_some() { count } else { 0 },
         };
         let in_flight = Arc::clone(in_flight);
         let taken = ArrivalContext { lock, tag, handle, lost, in_flight, session: None, counts };

@@ -297,7 +297,7 @@ impl SessionIntake {
             lost: Arc::clone(&session.lost),
             in_flight: Arc::new(InFlightCount::default()),
             session: Some(Arc::clone(session)),
-            counts: Counts { broker_delivery_count, failed_in_place: 0 },
+            counts: Counts { broker_delivery_count, failures_in_place: 0 },
         };
         self.consumed.deliver(incoming, taken, &self.source);
         Ok(Phase::InFlight)

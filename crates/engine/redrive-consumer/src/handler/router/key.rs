@@ -64,9 +64,11 @@ mod tests {
 
     use super::*;
     use redrive_core::Message;
+    use redrive_core::transport::{DeliveryBuilder, Origin};
 
     fn key(by: &By, message: Message) -> Option<String> {
-        let delivery = Delivery::new(message, "orders", UNIX_EPOCH).published_to("shop", "eu.orders");
+        let delivery =
+            DeliveryBuilder::new(message, Origin::new("orders", "shop", "eu.orders"), UNIX_EPOCH).build();
         by.key(&delivery).map(Cow::into_owned)
     }
 

@@ -12,9 +12,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
+use redrive_core::engine::Stages;
 use redrive_core::text::cut;
 use redrive_core::transport::Needs;
-use redrive_core::{Delivery, Disposition, Failure, Outcome, Reason, Stages};
+use redrive_core::{Delivery, Disposition, Failure, Outcome, Reason};
 
 use self::key::By;
 use super::Handler;

@@ -1,20 +1,24 @@
 //! One arrival of a message.
 
-use std::fmt;
+mod builder;
+pub(crate) mod by_consumer;
+mod origin;
+
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
-use crate::afresh::begin_afresh;
 use crate::extensions::Extensions;
 use crate::failure::Reason;
 use crate::header_names;
 use crate::headers::Value;
 use crate::history::FailureHistory;
 use crate::message::Message;
-use crate::origin::Origin;
 use crate::publisher::Publisher;
 use crate::times::plausible;
 use crate::trace::TraceParent;
+
+pub use builder::DeliveryBuilder;
+pub use origin::Origin;
 
 /// One arrival of a message at this consumer. It passes through the layers to the handler. It cannot settle anything: that right
 /// is the transport's receipt, which stays with the consumer.
@@ -26,13 +30,13 @@ use crate::trace::TraceParent;
 /// | [`attempt`](Self::attempt) | failures of this message, in its headers | redrive |
 /// | [`broker_delivery_count`](Self::broker_delivery_count) | how often this copy was handed out, even to processes that died | the broker |
 /// | [`FailureHistory::redrives`] | how often an operator sent it back | operators |
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Delivery {
     // One pointer: a delivery is passed on often, and cloned for layers and handlers.
     fields: Arc<Fields>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Fields {
     message: Message,
     origin: Origin,
@@ -58,185 +62,19 @@ struct Fields {
 }
 
 impl Delivery {
-    /// Creates the first delivery of `message` from `queue`, received at `received_at`. For transports and tests. Reads the
-    /// headers of earlier failures from the message. A message without an id gets one, which differs with every arrival until a
-    /// copy carries it.
+    /// Creates the first delivery of `message` from `queue`, received at `received_at`, to call a handler without a consumer. A
+    /// transport uses a [`DeliveryBuilder`].
     #[must_use]
     pub fn new(message: Message, queue: impl Into<Arc<str>>, received_at: SystemTime) -> Self {
-        Self::from_origin(message, &Origin::new(queue, "", ""), received_at)
-    }
-
-    /// Creates the first delivery from an existing [`Origin`]: cheap if most deliveries come from the same place as the one
-    /// before.
-    #[must_use]
-    pub fn from_origin(mut message: Message, origin: &Origin, received_at: SystemTime) -> Self {
-        let failed_before = FailureHistory::is_on(&message);
-        let put_back = failed_before.then(|| begin_afresh(&mut message)).flatten();
-        let mut history = failed_before.then(|| believed_history(&message, received_at));
-        if message.assign_id() {
-            Arc::make_mut(history.get_or_insert_default()).id_assigned = true;
-        }
-        let fields = Fields {
-            message,
-            origin: origin.clone(),
-            received_at,
-            enqueued_at: None,
-            broker_delivery_count: 1,
-            proven_deliveries: 0,
-            lost_here: 0,
-            delivery_limit: None,
-            failures_in_place: 0,
-            redelivered: false,
-            unstored_copy: false,
-            interruptions: 0,
-            broker_number: None,
-            publisher: None,
-            extensions: Extensions::default(),
-            history,
-            put_back,
-        };
-        Self { fields: Arc::new(fields) }
-    }
-
-    /// Applies a change, unless it would change nothing, as for most deliveries: the check is cheaper than the change.
-    fn with_unless(self, unchanged: impl FnOnce(&Fields) -> bool, change: impl FnOnce(&mut Fields)) -> Self {
-        if unchanged(&self.fields) { self } else { self.with(change) }
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut Fields)) -> Self {
-        change(Arc::make_mut(&mut self.fields));
-        self
-    }
-
-    /// Returns the headers that do not change between deliveries of this message.
-    pub fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
-        let counting = self.fields.origin.counting_headers();
-        self.fields.message.headers().iter().filter(|(name, _)| !counting.contains(name))
-    }
-
-    /// Sets the exchange and the routing key that the message was published with.
-    #[must_use]
-    pub fn published_to(self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
-        self.with(|fields| {
-            fields.origin = fields.origin.clone().published_to(exchange, routing_key);
-        })
-    }
-
-    /// Sets when the broker put the message into its queue, for brokers that tell this and count the expiration from there.
-    #[must_use]
-    pub fn with_enqueued_at(self, time: Option<SystemTime>) -> Self {
-        self.with(|fields| fields.enqueued_at = time)
-    }
-
-    /// Sets the broker's delivery count: 1 the first time.
-    #[must_use]
-    pub fn with_broker_delivery_count(self, times: u32) -> Self {
-        self.with_unless(
-            |fields| fields.broker_delivery_count == 1 && times <= 1,
-            |fields| {
-                fields.broker_delivery_count = times.max(1);
-                fields.redelivered |= times > 1;
-            },
-        )
-    }
-
-    /// Sets the number of deliveries after which the broker itself removes a message. The consumer sets it on every delivery,
-    /// from [`Limits::deliveries`](crate::transport::Limits::deliveries).
-    #[must_use]
-    pub fn with_delivery_limit(self, limit: Option<u32>) -> Self {
-        self.with(|fields| fields.delivery_limit = limit)
-    }
-
-    /// Sets how many times the message failed before without being copied, by the broker's count. Only for brokers that retry
-    /// [in place](crate::transport::InPlace).
-    #[must_use]
-    pub fn failed_in_place(self, times: u32) -> Self {
-        self.with_unless(
-            |fields| fields.failures_in_place == times,
-            |fields| fields.failures_in_place = times,
-        )
-    }
-
-    /// Sets what the consumer gives every delivery.
-    #[must_use]
-    pub fn taken_by_consumer(self, delivery_limit: Option<u32>, publisher: Publisher) -> Self {
-        self.with(|fields| (fields.delivery_limit, fields.publisher) = (delivery_limit, Some(publisher)))
-    }
-
-    /// Raises the broker's delivery count to at least `times`, for a source that counts better than the broker.
-    #[must_use]
-    pub fn with_broker_delivery_count_of_at_least(self, times: u32) -> Self {
-        let of_this_copy = times.saturating_sub(self.history().deliveries_before);
-        self.with(|fields| {
-            fields.broker_delivery_count = fields.broker_delivery_count.max(of_this_copy);
-            fields.proven_deliveries = fields.proven_deliveries.max(times);
-        })
-    }
-
-    /// Records that this process handled the message this often, and lost it each time before it could be settled.
-    #[must_use]
-    pub fn lost_here(self, times: u32) -> Self {
-        self.with_broker_delivery_count_of_at_least(times.saturating_add(1))
-            .with(|fields| fields.lost_here = times)
-    }
-
-    /// Replaces the message by this copy, as if the copy had arrived instead.
-    #[must_use]
-    pub fn replaced_by(self, copy: Message, now: SystemTime) -> Self {
-        self.with(|fields| {
-            fields.history = FailureHistory::is_on(&copy).then(|| believed_history(&copy, now));
-            fields.message = copy;
-            fields.received_at = now;
-            (fields.broker_delivery_count, fields.failures_in_place, fields.redelivered) = (1, 0, false);
-            (fields.proven_deliveries, fields.lost_here) = (0, 0);
-            fields.unstored_copy = true;
-        })
-    }
-
-    /// Returns true if it was [replaced](Self::replaced_by) by a copy that is stored nowhere.
-    pub(crate) fn is_unstored_copy(&self) -> bool {
-        self.fields.unstored_copy
-    }
-
-    /// Marks the delivery as handed out before, by the broker's word.
-    #[must_use]
-    pub fn marked_redelivered(self, redelivered: bool) -> Self {
-        self.with_unless(
-            |fields| fields.redelivered == redelivered,
-            |fields| fields.redelivered = redelivered,
-        )
-    }
-
-    /// Sets the number of interruptions of the transport before this delivery: connections, channels and subscriptions that ended
-    /// with deliveries in flight. After each interruption, the deliveries that were in flight are redelivered, and so are those that
-    /// were settled without the broker learning of it.
-    #[must_use]
-    pub fn after_interruptions(self, times: u64) -> Self {
-        self.with_unless(|fields| fields.interruptions == times, |fields| fields.interruptions = times)
-    }
-
-    /// Sets the number that the broker gave the message. It is the same for every delivery of this copy, and differs for every
-    /// other message of the queue. It tells two identical messages apart.
-    #[must_use]
-    pub fn with_broker_number(self, number: u64) -> Self {
-        self.with(|fields| fields.broker_number = Some(number))
+        DeliveryBuilder::new(message, Origin::new(queue, "", ""), received_at).build()
     }
 
     /// Sets the publisher for handlers. The consumer gives every delivery the publisher of its transport; a test gives one to a
     /// handler that asks for it.
     #[must_use]
-    pub fn with_publisher(self, publisher: Publisher) -> Self {
-        self.with(|fields| fields.publisher = Some(publisher))
-    }
-
-    /// Marks the delivery as read in part: the transport could not read `what`. The consumer dead-letters it as
-    /// [`MalformedHeaders`](crate::Reason::MalformedHeaders), and no handler sees it. The transport refuses to store a copy of
-    /// it, as [`TooLarge`](crate::TransportErrorKind::TooLarge), so that no part of the message is lost.
-    #[must_use]
-    pub fn read_without(self, what: impl Into<String>) -> Self {
-        self.with(|fields| {
-            Arc::make_mut(fields.history.get_or_insert_default()).read_without = Some(what.into());
-        })
+    pub fn with_publisher(mut self, publisher: Publisher) -> Self {
+        Arc::make_mut(&mut self.fields).publisher = Some(publisher);
+        self
     }
 
     /// Returns the message.
@@ -306,6 +144,11 @@ impl Delivery {
         counted.max(self.fields.proven_deliveries).max(1)
     }
 
+    /// Returns true if the consumer [replaced](by_consumer::replaced_by) it by a copy that is stored nowhere.
+    pub(crate) fn is_unstored_copy(&self) -> bool {
+        self.fields.unstored_copy
+    }
+
     /// Returns how often this process handled the message and lost it before it could be settled.
     pub(crate) fn times_lost_here(&self) -> u32 {
         self.fields.lost_here
@@ -326,7 +169,7 @@ impl Delivery {
     /// Returns when the publisher's expiration ends; `None` if the publisher set none. It covers all copies, and time spent in
     /// redrive's own waits counts.
     ///
-    /// If the broker tells when it [put the message into its queue](Self::with_enqueued_at), the expiration is counted from then.
+    /// If the broker tells when it [put the message into its queue](Self::enqueued_at), the expiration is counted from then.
     /// Otherwise it is counted from the publisher's `timestamp`, if there is one that is not later than the first delivery (to
     /// the end of its second, because AMQP 0-9-1 tells no more); else from the first delivery, so that the time that the message
     /// spent in its queue before is not counted. An operator's redrive restarts it. A time that is not [plausible] is not known.
@@ -431,47 +274,4 @@ impl Delivery {
 
 fn believed_history(message: &Message, now: SystemTime) -> Arc<FailureHistory> {
     Arc::new(FailureHistory::read(message).believed(now))
-}
-
-impl fmt::Debug for Delivery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fields {
-            message,
-            origin,
-            received_at,
-            enqueued_at,
-            broker_delivery_count,
-            proven_deliveries,
-            lost_here,
-            delivery_limit,
-            failures_in_place,
-            redelivered,
-            unstored_copy,
-            interruptions,
-            broker_number,
-            publisher,
-            extensions,
-            history,
-            put_back,
-        } = &*self.fields;
-        f.debug_struct("Delivery")
-            .field("message", message)
-            .field("origin", origin)
-            .field("received_at", received_at)
-            .field("enqueued_at", enqueued_at)
-            .field("broker_delivery_count", broker_delivery_count)
-            .field("proven_deliveries", proven_deliveries)
-            .field("lost_here", lost_here)
-            .field("delivery_limit", delivery_limit)
-            .field("failures_in_place", failures_in_place)
-            .field("redelivered", redelivered)
-            .field("unstored_copy", unstored_copy)
-            .field("interruptions", interruptions)
-            .field("broker_number", broker_number)
-            .field("publisher", publisher)
-            .field("extensions", extensions)
-            .field("history", history)
-            .field("put_back", put_back)
-            .finish()
-    }
 }
