@@ -22,6 +22,8 @@ pub struct Proxy {
 #[derive(Debug, Clone, Copy, Default)]
 struct Control {
     frozen: bool,
+    /// Nothing comes from the other side.
+    unanswered: bool,
     refuse: bool,
     delay: Duration,
     /// Number of cuts: a connection ends when it changes.
@@ -52,9 +54,14 @@ impl Proxy {
         self.control.send_modify(|control| control.frozen = true);
     }
 
+    /// Stops forwarding what the other side sends: it receives everything, and its answers do not arrive.
+    pub fn freeze_answers(&self) {
+        self.control.send_modify(|control| control.unanswered = true);
+    }
+
     /// Forwards again, beginning with the data that came in while frozen.
     pub fn thaw(&self) {
-        self.control.send_modify(|control| control.frozen = false);
+        self.control.send_modify(|control| (control.frozen, control.unanswered) = (false, false));
     }
 
     /// Resets all existing connections. New ones are accepted.
@@ -131,8 +138,10 @@ async fn serve(client: TcpStream, upstream: SocketAddr, control: watch::Receiver
     let (mut from_server, mut to_server) = server.into_split();
     let both = async {
         tokio::join!(
-            forward(&mut from_client, &mut to_server, control.clone()),
-            forward(&mut from_server, &mut to_client, control.clone()),
+            forward(&mut from_client, &mut to_server, control.clone(), |control| control.frozen),
+            forward(&mut from_server, &mut to_client, control.clone(), |control| {
+                control.frozen || control.unanswered
+            }),
         )
     };
     tokio::select! {
@@ -148,11 +157,12 @@ async fn serve(client: TcpStream, upstream: SocketAddr, control: watch::Receiver
     }
 }
 
-/// Forwards data and its end, while the proxy is not frozen.
+/// Forwards data and its end, while this direction is not frozen.
 async fn forward(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
     mut control: watch::Receiver<Control>,
+    is_frozen: fn(&Control) -> bool,
 ) -> io::Result<()> {
     let mut piece = vec![0; 64 * 1024];
     loop {
@@ -162,7 +172,7 @@ async fn forward(
             tokio::time::sleep(delay).await;
         }
         // After reading: data that arrived just before the freeze must not pass.
-        if control.wait_for(|now| !now.frozen).await.is_err() {
+        if control.wait_for(|now| !is_frozen(now)).await.is_err() {
             return Ok(());
         }
         if length == 0 {

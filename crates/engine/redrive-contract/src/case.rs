@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use redrive_core::transport::Needs;
-use redrive_core::{Delivery, Message, Shelf, Transport};
-use tokio::time::timeout;
+use redrive_core::{Delivery, Message, Transport};
+use tokio::time::{Instant, timeout};
 
-use crate::harness::{Bench, Harness, StartedOf, TransportOf};
+use crate::harness::{Bench, Harness, Place, StartedOf, TransportOf};
 use crate::planning::needs;
 use crate::started::Started;
 use crate::transcript::Transcript;
@@ -20,6 +20,18 @@ use crate::transcript::Transcript;
 pub(crate) const ARRIVAL: Duration = Duration::from_secs(240);
 /// How long nothing may arrive where nothing is expected. A value that is too short can hide a fault, but never invent one.
 pub(crate) const QUIET: Duration = Duration::from_millis(200);
+
+/// A lease that clauses ask for: what is given back comes again well within it.
+pub(crate) const LEASE: Duration = Duration::from_secs(120);
+
+/// Checks that a delivery that was given back at this moment did not come again only because its lease ended.
+pub(crate) fn within_the_lease(given_back: Instant) {
+    let waited = given_back.elapsed();
+    assert!(
+        waited < LEASE / 2,
+        "came again after {waited:?}: it was not given back, its lease of {LEASE:?} ended"
+    );
+}
 
 /// One clause under test. [`run`](crate::run) creates it, and the clauses take it by reference.
 pub struct Case<H: Harness> {
@@ -148,10 +160,26 @@ impl<H: Harness> Case<H> {
         Some(Neighbour { bench, transport })
     }
 
-    /// Makes a shelf unwritable or writable. Returns false if the harness cannot.
-    pub(crate) async fn set_shelf_writable(&self, shelf: Shelf, writable: bool) -> bool {
-        let set = self.bench.set_shelf_writable(shelf, writable).await;
-        set.unwrap_or_else(|error| panic!("the harness does not change the {shelf} shelf: {error}"))
+    /// Makes a place unwritable or writable. Returns false if the harness cannot; the clause then does not apply.
+    pub(crate) async fn set_writable(&self, place: Place, writable: bool) -> bool {
+        let set = self.bench.set_writable(place, writable).await;
+        let set = set.unwrap_or_else(|error| panic!("the harness does not change the {place}: {error}"));
+        self.applies_if(set, || format!("the harness cannot make the {place} unwritable"))
+    }
+
+    /// Returns `can`. If the harness cannot, the clause does not apply, for this reason.
+    pub(crate) fn applies_if(&self, can: bool, otherwise: impl FnOnce() -> String) -> bool {
+        if !can {
+            self.does_not_apply(otherwise());
+        }
+        can
+    }
+
+    /// Makes the broker lend deliveries for this long. Returns false if it does not lend them; the clause then does not apply.
+    pub(crate) async fn lease_for(&self, lease: Duration) -> bool {
+        let set = self.bench.lease_for(lease).await;
+        let set = set.unwrap_or_else(|error| panic!("the harness does not change the lease: {error}"));
+        self.applies_if(set, || "deliveries are not lent for a time".to_owned())
     }
 
     /// Makes a living transport lose a delivery. Returns false if the harness cannot.
@@ -166,10 +194,7 @@ impl<H: Harness> Case<H> {
         let interrupted = self.bench.interrupt(transport).await;
         let interrupted =
             interrupted.unwrap_or_else(|error| panic!("the harness does not cut the connection: {error}"));
-        if !interrupted {
-            self.does_not_apply("the harness cuts no connection");
-        }
-        interrupted
+        self.applies_if(interrupted, || "the harness cuts no connection".to_owned())
     }
 
     pub(crate) async fn kill(&self, transport: &TransportOf<H>) {

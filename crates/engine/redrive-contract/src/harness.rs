@@ -1,7 +1,10 @@
 //! What the suite needs from the author of a transport.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, Transport, Value};
 
@@ -55,6 +58,41 @@ pub trait Harness: Send + Sync + 'static {
     fn carries(&self, value: &Value) -> bool {
         let _ = value;
         true
+    }
+
+    /// Returns headers that tell this broker, or this transport, what to do with a message: a time to live, a delay, other
+    /// recipients, a key for deduplication, the counters that the broker writes. Foreign publishers may write them too; they must
+    /// do nothing on a message that a transport carries. The values are ones that would do harm. Empty if there are none.
+    fn control_headers(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+
+    /// How much later than its wait a message may come back when nothing else happens. Default: 5 s, less than a transport that
+    /// looks for due messages every ten seconds needs, and more than a busy machine does.
+    fn lateness(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+}
+
+/// A place where a transport stores messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The consumed queue: what is published, and what operators send back.
+    Queue,
+    /// The place in which copies wait. On some brokers it is the queue itself.
+    Waiting,
+    /// A shelf.
+    Shelf(Shelf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue => f.write_str("queue"),
+            Self::Waiting => f.write_str("place of waiting copies"),
+            Self::Shelf(shelf) => write!(f, "{shelf} shelf"),
+        }
     }
 }
 
@@ -146,19 +184,90 @@ pub trait Bench: Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// Makes a shelf refuse every message, or accept messages again. Returns `false` if that is not possible: the clauses are
+    /// Makes a place refuse every message, or accept messages again. Returns `false` if that is not possible: the clauses are
     /// then reported as not applying.
     ///
     /// # Errors
     ///
     /// If it is possible and failed; the clause then fails.
-    fn set_shelf_writable(
+    fn set_writable(
         &self,
-        shelf: Shelf,
+        place: Place,
         writable: bool,
     ) -> impl Future<Output = Result<bool, BoxError>> + Send {
-        let _ = (shelf, writable);
+        let _ = (place, writable);
         async { Ok(false) }
+    }
+
+    /// Makes the broker hold each delivery for at least this long before it gives it back by itself: for transports that are made
+    /// from now on. Returns `false` if its deliveries are not leased for a time: a delivery that is not given back then never
+    /// comes again, and other clauses find that.
+    ///
+    /// # Errors
+    ///
+    /// If the broker supports this and it failed; the clause then fails.
+    fn lease_for(&self, lease: Duration) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        let _ = lease;
+        async { Ok(false) }
+    }
+
+    /// Prepares a fault of the next settlement of this transport that stores a copy: the broker stores the copy, and then the
+    /// connection is cut, before the original is removed and, if the harness can choose, before the broker's confirmation
+    /// arrives. The transport can reconnect. Returns `false` if that is not possible: the clause is then reported as not
+    /// applying.
+    ///
+    /// # Errors
+    ///
+    /// If it is possible and failed; the clause then fails.
+    fn cut_after_copy(
+        &self,
+        transport: &Self::Transport,
+    ) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        let _ = transport;
+        async { Ok(false) }
+    }
+
+    /// Makes the connection of a transport silent: nothing arrives any more on either side, and neither side learns of it.
+    /// Returns `false` if that is not possible: the clause is then reported as not applying.
+    ///
+    /// # Errors
+    ///
+    /// If it is possible and failed; the clause then fails.
+    fn silence(&self, transport: &Self::Transport) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        let _ = transport;
+        async { Ok(false) }
+    }
+
+    /// Deletes a shelf with everything on it, and creates it again as it was. Returns `false` if shelves cannot be deleted: the
+    /// clause is then reported as not applying.
+    ///
+    /// # Errors
+    ///
+    /// If it is possible and failed; the clause then fails.
+    fn recreate_shelf(&self, shelf: Shelf) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        let _ = shelf;
+        async { Ok(false) }
+    }
+
+    /// Returns the names of everything that exists on the broker for this bench: queues, exchanges, streams, subscriptions. `None`
+    /// if the broker cannot tell, or if a transport declares nothing: the clause is then reported as not applying.
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be asked; the clause then fails.
+    fn declared(&self) -> impl Future<Output = Result<Option<BTreeSet<String>>, BoxError>> + Send {
+        async { Ok(None) }
+    }
+
+    /// Publishes one message of each kind that foreign publishers can send to this broker and that the transport would never write
+    /// itself: bytes that are no text where text is expected, types without a counterpart, missing parts. Returns how many. 0 if
+    /// there is none: the clause is then reported as not applying.
+    ///
+    /// # Errors
+    ///
+    /// If the broker does not accept one; the clause then fails.
+    fn publish_foreign(&self) -> impl Future<Output = Result<usize, BoxError>> + Send {
+        async { Ok(0) }
     }
 
     /// Returns another queue on the same broker which receives what is published to this one, like another subscriber of the same

@@ -28,7 +28,7 @@ pub use crate::__conformance as conformance;
 pub use case::Case;
 pub use eventually::{eventually, found};
 pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt, FaultyReceiver};
-pub use harness::{Bench, Harness, ReceiptOf, StartedOf, TransportOf};
+pub use harness::{Bench, Harness, Place, ReceiptOf, StartedOf, TransportOf};
 pub use lock_loss::{InFlight, LockLossReceipt, LockLossReceiver, LockLossTransport};
 pub use recording::{Log, Recorded, Recording, RecordingReceipt, RecordingReceiver};
 pub use run::{Clock, Verdict, run};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::transport::{Needs, Settlement};
+use redrive_core::transport::{Needs, Planning, Settlement};
 use redrive_core::{Delivery, Disposition, Failure, Reason, Shelf, Transport};
 
 use crate::started::Started;
@@ -24,12 +24,15 @@ pub(crate) fn needs() -> Needs {
     needs
 }
 
-/// Returns a wait for which the core plans a copy, even if the broker retries in place.
-pub(crate) fn copied<T: Transport>(transport: &Started<T>) -> Duration {
-    match transport.facts().delays.in_place {
-        Some(in_place) => in_place.longest_after(1).saturating_add(Duration::from_millis(1)).max(SHORT),
-        None => SHORT,
-    }
+/// Returns a retry by a copy, as the core plans it for a message that the broker cannot retry in place.
+pub(crate) fn copied<T: Transport>(
+    transport: &Started<T>,
+    delivery: &Delivery,
+    wait: Duration,
+) -> Settlement {
+    let mut facts = transport.facts();
+    facts.delays.in_place = None;
+    Settlement::plan(delivery, Disposition::Retry(wait, failure()), &Planning::new(transport.now(), &facts))
 }
 
 /// Returns a retry, as the core plans it.

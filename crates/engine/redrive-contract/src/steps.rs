@@ -85,19 +85,21 @@ impl<H: Harness> Case<H> {
         settled
     }
 
-    /// Settles; the settlement must fail with [`TransportErrorKind::Lost`] and without a receipt.
+    /// Settles; the settlement must fail with [`TransportErrorKind::Lost`] and without a receipt. Returns true if the error says that
+    /// the copy is stored.
     pub(crate) async fn settle_is_lost(
         &self,
         transport: &StartedOf<H>,
         receipt: ReceiptOf<H>,
         settlement: Settlement,
-    ) {
+    ) -> bool {
         let name = settlement.name();
         match self.try_settle(transport, receipt, settlement).await {
             Ok(()) => panic!("`{name}` claims to have settled a delivery that was lost"),
             Err(refused) => {
                 assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
                 assert!(refused.receipt.is_none(), "a lost delivery's receipt is given back");
+                refused.copy_stored
             }
         }
     }

@@ -53,6 +53,7 @@ macro_rules! __clauses {
             reschedule_comes_back
             reschedule_removes_the_original
             reschedule_is_never_early
+            reschedule_is_not_late
             reschedule_by_zero_comes_back
             reschedule_keeps_the_whole_message
             a_shorter_wait_is_not_held_up_by_a_longer_one
@@ -76,6 +77,7 @@ macro_rules! __clauses {
             release_gives_back
             release_counts_as_declared
             release_costs_no_attempt
+            giving_back_does_not_wait_for_leases
             what_is_released_reaches_others
             a_dropped_receipt_comes_again
             a_dropped_receipt_is_a_redelivery
@@ -97,11 +99,14 @@ macro_rules! __clauses {
         $crate::$then! { $arguments
             an_interruption_is_signalled_before_what_comes_again
             an_interruption_ends_and_loses_nothing
+            what_is_said_of_a_copy_in_an_interruption_is_true
+            a_copy_whose_confirmation_is_lost_is_not_disowned
         }
     };
     (losing $then:ident $arguments:tt) => {
         $crate::$then! { $arguments
             a_lost_delivery_says_so
+            a_copy_that_is_claimed_after_a_loss_is_stored
             losing_one_leaves_the_others
         }
     };
@@ -112,6 +117,7 @@ macro_rules! __clauses {
             attempts_go_on_from_in_place_to_copies
             the_delivery_count_of_a_copy_starts_at_one
             a_snooze_costs_no_attempt
+            a_number_of_the_broker_names_one_message
             the_history_survives_the_copy
         }
     };
@@ -122,6 +128,8 @@ macro_rules! __clauses {
             a_refused_move_removes_nothing
             an_unwritable_shelf_holds_up_nothing_else
             a_refused_receipt_gives_back_when_dropped
+            a_retry_that_cannot_be_stored_is_refused
+            a_refused_retry_removes_nothing
         }
     };
     (receiving $then:ident $arguments:tt) => {
@@ -130,6 +138,7 @@ macro_rules! __clauses {
             receive_waits_for_a_message
             receive_is_cancel_safe
             receive_may_be_called_concurrently
+            the_time_of_entering_is_that_of_the_publication
             prefetch_bounds_what_is_in_flight
         }
     };
@@ -143,6 +152,7 @@ macro_rules! __clauses {
             pausing_twice_is_pausing_once
             of_two_limits_at_once_the_later_holds
             a_higher_limit_holds_more
+            a_lower_limit_holds_less
             a_limit_after_close_is_refused
         }
     };
@@ -155,6 +165,8 @@ macro_rules! __clauses {
             close_ends_a_waiting_receive
             settling_after_close_answers_lost
             closing_twice_is_closing_once
+            close_does_not_wait_for_leases
+            close_ends_on_a_dead_connection
             shutdown_loses_nothing
             death_loses_nothing
         }
@@ -179,6 +191,8 @@ macro_rules! __clauses {
             a_bare_message_is_carried
             hostile_headers_break_nothing
             forged_broker_headers_count_for_nothing
+            the_headers_that_control_the_broker_do_nothing
+            foreign_messages_stop_nothing
         }
     };
     (publishing $then:ident $arguments:tt) => {
@@ -189,6 +203,7 @@ macro_rules! __clauses {
             publish_all_stores_all
             publish_all_fails_only_what_is_refused
             publishing_with_a_delay_is_never_early
+            publishing_goes_on_after_an_interruption
             publishing_to_another_queue_reaches_only_that
             publishing_to_nowhere_fails
             publishing_after_close_answers_closed
@@ -203,6 +218,7 @@ macro_rules! __clauses {
             open_refuses_needs_that_it_cannot_meet
             system_and_queue_have_names
             a_preflight_changes_nothing
+            a_preflight_declares_nothing
             the_longest_hop_covers_the_waits_asked_for
             the_clock_goes_forward
         }
@@ -233,6 +249,8 @@ macro_rules! __clauses {
             a_handle_of_an_entry_that_is_gone_is_not_found
             a_report_names_every_entry
             what_is_refused_stays_and_is_reported
+            a_redrive_that_is_refused_leaves_the_entry
+            a_handle_of_a_shelf_that_was_recreated_is_not_found
             a_handle_of_the_other_shelf_fails
             the_oldest_entry_tells_since_when_it_rests
             replace_removes_exactly_its_entry

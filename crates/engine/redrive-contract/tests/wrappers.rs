@@ -1,7 +1,9 @@
 //! The faulty transport fails as configured, the losing one loses what it should, and the recording one records everything.
 //! Without faults, all fulfil the contract of the inner transport.
 
-use redrive_contract::{Bench, Fault, Faulty, Harness, LockLossTransport, Recording, Started, conformance};
+use redrive_contract::{
+    Bench, Fault, Faulty, Harness, LockLossTransport, Place, Recording, Started, conformance,
+};
 use redrive_core::transport::{Needs, Settlement};
 use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, TransportError, TransportErrorKind};
 use redrive_memory::{Memory, MemoryBroker};
@@ -46,8 +48,11 @@ impl Bench for Queue {
         Ok(Some(Box::new(self.0.shelves("orders"))))
     }
 
-    async fn set_shelf_writable(&self, shelf: Shelf, writable: bool) -> Result<bool, BoxError> {
-        self.0.set_shelf_writable("orders", shelf, writable);
+    async fn set_writable(&self, place: Place, writable: bool) -> Result<bool, BoxError> {
+        match place {
+            Place::Shelf(shelf) => self.0.set_shelf_writable("orders", shelf, writable),
+            _ => self.0.set_queue_writable("orders", writable),
+        }
         Ok(true)
     }
 }

@@ -143,6 +143,12 @@ impl MemoryBroker {
         queued.into_iter().map(to_queued).collect()
     }
 
+    /// Makes a queue writable or unwritable. An unwritable queue refuses every message, also one that is to wait. What is in it stays,
+    /// and can be settled otherwise. For tests.
+    pub fn set_queue_writable(&self, queue: &str, writable: bool) {
+        self.change(queue, |state| state.set_writable(writable));
+    }
+
     /// Makes a shelf writable or unwritable. An unwritable shelf refuses every message, like a broker whose disk is full. For
     /// tests.
     pub fn set_shelf_writable(&self, queue: &str, shelf: Shelf, writable: bool) {

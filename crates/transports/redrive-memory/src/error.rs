@@ -8,6 +8,8 @@ use redrive_core::{Shelf, TransportError, TransportErrorKind};
 pub(crate) enum Refusal {
     /// The queue has reached its capacity.
     QueueFull(usize),
+    /// A test made the queue unwritable.
+    QueueUnwritable,
     /// The shelf has reached its capacity.
     ShelfFull(Shelf),
     /// A test made the shelf unwritable.
@@ -28,6 +30,12 @@ impl Refusal {
                     "queue `{queue}` is full at {}: nothing was stored; publish more slowly, or \
                      raise `MemoryOptions::queue_capacity`",
                     plural(capacity, "message")
+                ),
+            ),
+            Self::QueueUnwritable => (
+                TransportErrorKind::Unroutable,
+                format!(
+                    "queue `{queue}` was made unwritable: nothing was stored; see `MemoryBroker::set_queue_writable`"
                 ),
             ),
             Self::ShelfFull(shelf) => (

@@ -30,6 +30,8 @@ pub(crate) struct Queue {
     in_flight: HashMap<Tag, InFlight>,
     /// The number of deliveries in flight per owner; cached, because every delivery checks it.
     in_flight_counts: BTreeMap<Owner, usize>,
+    /// True if the queue refuses every message, also one that is to wait.
+    unwritable: bool,
     dead_letter_shelf: ShelfState,
     parking_shelf: ShelfState,
     last_number: u64,
@@ -134,6 +136,7 @@ impl Queue {
         let Some(delivery) = self.in_flight.get(&tag) else { return Err(Refusal::Lost) };
         match settlement {
             Settlement::Complete => {}
+            Settlement::Reschedule { .. } if self.unwritable => return Err(Refusal::QueueUnwritable),
             Settlement::Reschedule { wait, copy } => self.store_waiting(copy, wait, now()),
             Settlement::Shelve { shelf, copy } => self.store_on_shelf(shelf, copy, now())?,
             Settlement::NativeDeadLetter => {
@@ -216,6 +219,10 @@ impl Queue {
         self.shelf_mut(shelf).entries.remove(index);
     }
 
+    pub(crate) fn set_writable(&mut self, writable: bool) {
+        self.unwritable = !writable;
+    }
+
     pub(crate) fn set_shelf_writable(&mut self, shelf: Shelf, writable: bool) {
         self.shelf_mut(shelf).unwritable = !writable;
     }
@@ -261,6 +268,9 @@ impl Queue {
     }
 
     fn check_room(&self) -> Result<(), Refusal> {
+        if self.unwritable {
+            return Err(Refusal::QueueUnwritable);
+        }
         match self.options.queue_capacity {
             Some(capacity) if self.depth() >= capacity => Err(Refusal::QueueFull(capacity)),
             _ => Ok(()),

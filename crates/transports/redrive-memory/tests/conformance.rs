@@ -1,7 +1,7 @@
 //! The memory transport keeps every clause of the contract: on several threads, on the paused clock, and with operators in another
 //! process.
 
-use redrive_contract::{Bench, Harness, conformance};
+use redrive_contract::{Bench, Harness, Place, conformance};
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
 
@@ -90,8 +90,11 @@ impl Bench for Queue {
         Ok(Some(self.broker.depth(&self.name) as u64))
     }
 
-    async fn set_shelf_writable(&self, shelf: Shelf, writable: bool) -> Result<bool, BoxError> {
-        self.broker.set_shelf_writable(&self.name, shelf, writable);
+    async fn set_writable(&self, place: Place, writable: bool) -> Result<bool, BoxError> {
+        match place {
+            Place::Shelf(shelf) => self.broker.set_shelf_writable(&self.name, shelf, writable),
+            _ => self.broker.set_queue_writable(&self.name, writable),
+        }
         Ok(true)
     }
 

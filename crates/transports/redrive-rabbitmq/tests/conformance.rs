@@ -3,16 +3,17 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use common::{Scene, TRIES};
-use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
+use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, ExchangeKind};
+use lapin::{BasicProperties, ErrorKind, ExchangeKind};
 use redrive_brokers::{Emulated, Proxy, Version, emulated_on_rabbitmq};
-use redrive_contract::{Bench, Harness, conformance, eventually};
+use redrive_contract::{Bench, Harness, Place, conformance, eventually};
 use redrive_core::shelves::Selection;
 use redrive_core::transport::{Facts, Needs, OpenError, Signals};
 use redrive_core::{
@@ -72,7 +73,7 @@ struct Queue {
 /// A transport behind a proxy, so that its connections can be torn.
 struct Proxied {
     transport: RabbitMq,
-    proxy: Proxy,
+    proxy: Arc<Proxy>,
 }
 
 impl Proxied {
@@ -118,6 +119,20 @@ impl Harness for Rabbit {
             .then(|| "all waits share one queue, and RabbitMQ expires messages at its head only".to_owned())
     }
 
+    fn control_headers(&self) -> Vec<(&'static str, Value)> {
+        let queue = |name: &str| Value::List(vec![name.into()]);
+        vec![
+            ("CC", queue("no-such-queue")),
+            ("BCC", queue("no-such-queue")),
+            ("x-delay", Value::I64(60_000)),
+            ("x-delivery-count", Value::I64(4)),
+            ("x-acquired-count", Value::I64(4)),
+            ("x-death", Value::I64(4)),
+            ("x-first-death-queue", "another".into()),
+            ("x-stream-offset", Value::I64(1)),
+        ]
+    }
+
     fn carries(&self, value: &Value) -> bool {
         // AMQP 0-9-1 as RabbitMQ speaks it has none of these.
         !matches!(value, Value::U64(_) | Value::Char(_) | Value::Uuid(_))
@@ -140,6 +155,38 @@ impl Queue {
             .await?;
         let producer = connected(options(&scene, delay, &exchange), &scene.url).await?;
         Ok(Self { scene, delay, way, exchange, neighbours: Mutex::default(), producer, emulator })
+    }
+
+    /// Leads what is published into the queue and its neighbours.
+    async fn bind_all(&self) -> Result<(), BoxError> {
+        let neighbours = self.neighbours.lock().unwrap().clone();
+        for queue in neighbours.iter().chain([&self.scene.queue]) {
+            let (queue, exchange) = (queue.as_str().into(), self.exchange.as_str().into());
+            self.scene
+                .raw
+                .queue_bind(queue, exchange, "".into(), QueueBindOptions::default(), FieldTable::default())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Declares what is missing, as a consumer does when it starts.
+    async fn declare_all(&self) -> Result<(), BoxError> {
+        let transport = connected(options(&self.scene, self.delay, &self.exchange), &self.scene.url).await?;
+        let mut needs = Needs::none();
+        needs.waits = stages().map(Duration::from_millis).into();
+        transport.open(&needs, Signals::ignored()).await?;
+        transport.close().await;
+        Ok(())
+    }
+
+    /// Returns the queue of copies that wait for 100 ms.
+    fn short_wait(&self) -> String {
+        match self.delay {
+            Kind::Ladder | Kind::Native => self.scene.rung(100),
+            Kind::SingleQueue => format!("{}--retry", self.scene.queue),
+            Kind::Staged => stage(&self.scene.queue, 100),
+        }
     }
 
     fn dead_letters(&self) -> String {
@@ -203,18 +250,11 @@ impl Bench for Queue {
             Way::Plain => connected(options, &url).await?,
             Way::Shared => connected_over_shared(options, &url).await?,
         };
-        Ok(Proxied { transport, proxy })
+        Ok(Proxied { transport, proxy: Arc::new(proxy) })
     }
 
     async fn publish(&self, message: Message) -> Result<(), BoxError> {
-        let neighbours = self.neighbours.lock().unwrap().clone();
-        for queue in neighbours.iter().chain([&self.scene.queue]) {
-            let (queue, exchange) = (queue.as_str().into(), self.exchange.as_str().into());
-            self.scene
-                .raw
-                .queue_bind(queue, exchange, "".into(), QueueBindOptions::default(), FieldTable::default())
-                .await?;
-        }
+        self.bind_all().await?;
         let key = "from the publisher";
         if message.id().is_none() {
             // A publisher of redrive gives it one.
@@ -256,23 +296,85 @@ impl Bench for Queue {
         Ok(Some(Box::new(self.producer.shelves())))
     }
 
-    async fn set_shelf_writable(&self, shelf: Shelf, writable: bool) -> Result<bool, BoxError> {
-        let queue = if shelf == Shelf::Parking { self.scene.parking() } else { self.dead_letters() };
-        self.scene.delete(&queue).await;
-        let text = |text: &str| AMQPValue::LongString(text.into());
-        let arguments = match (writable, self.scene.queue_type) {
-            // A queue that is full from the beginning.
-            (false, _) => {
-                vec![("x-max-length", AMQPValue::LongInt(0)), ("x-overflow", text("reject-publish"))]
-            }
-            (true, QueueType::Classic) => vec![("x-queue-type", text("classic"))],
-            (true, QueueType::Quorum) => vec![
-                ("x-queue-type", text("quorum")),
-                ("x-delivery-limit", AMQPValue::LongLongInt(i32::MAX.into())),
-            ],
+    async fn set_writable(&self, place: Place, writable: bool) -> Result<bool, BoxError> {
+        let queue = match place {
+            Place::Shelf(Shelf::Parking) => self.scene.parking(),
+            Place::Shelf(_) => self.dead_letters(),
+            Place::Waiting => self.short_wait(),
+            _ => self.scene.queue.clone(),
         };
-        common::declare(&self.scene.url, &queue, &arguments).await?;
+        self.scene.delete(&queue).await;
+        if writable {
+            self.declare_all().await?;
+        } else {
+            // A queue that is full from the beginning.
+            let full =
+                [("x-max-length", AMQPValue::LongInt(0)), ("x-overflow", common::text("reject-publish"))];
+            common::declare(&self.scene.url, &queue, &full).await?;
+        }
         Ok(true)
+    }
+
+    async fn cut_after_copy(&self, transport: &Proxied) -> Result<bool, BoxError> {
+        // Longer than a copy is on its way, if the queue is never seen with it.
+        const STORED: Duration = Duration::from_secs(3);
+        let (proxy, raw) = (Arc::clone(&transport.proxy), self.scene.channel().await);
+        let queue = self.short_wait();
+        proxy.freeze_answers();
+        tokio::spawn(async move {
+            let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let is_stored = async || {
+                let queue = raw.queue_declare(queue.as_str().into(), passive, FieldTable::default()).await;
+                queue.is_ok_and(|queue| queue.message_count() > 0)
+            };
+            let stored = eventually("the copy is stored", is_stored);
+            let _ = tokio::time::timeout(STORED, stored).await;
+            proxy.cut();
+            proxy.thaw();
+        });
+        Ok(true)
+    }
+
+    async fn silence(&self, transport: &Proxied) -> Result<bool, BoxError> {
+        transport.proxy.freeze();
+        Ok(true)
+    }
+
+    async fn recreate_shelf(&self, shelf: Shelf) -> Result<bool, BoxError> {
+        self.set_writable(Place::Shelf(shelf), true).await
+    }
+
+    async fn declared(&self) -> Result<Option<BTreeSet<String>>, BoxError> {
+        let mut declared = BTreeSet::new();
+        for queue in [self.scene.queue.clone(), self.dead_letters(), self.scene.parking(), self.short_wait()]
+        {
+            match self.scene.find(&queue).await {
+                Ok(_) => drop(declared.insert(queue)),
+                Err(error) if is_not_found(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(declared))
+    }
+
+    async fn publish_foreign(&self) -> Result<usize, BoxError> {
+        let headers = |name: &str, value: AMQPValue| {
+            BasicProperties::default().with_headers(common::table(&[(name, value)]))
+        };
+        let foreign = [
+            BasicProperties::default(),
+            BasicProperties::default().with_message_id("".into()),
+            headers("not-utf-8", AMQPValue::LongString(b"caf\xe9".to_vec().into())),
+            headers("x-death", AMQPValue::LongInt(-1)),
+            headers("x-delivery-count", common::text("many")),
+            headers("x-acquired-count", AMQPValue::Void),
+        ];
+        self.bind_all().await?;
+        let count = foreign.len();
+        for properties in foreign {
+            common::publish_as_any(&self.scene.raw, &self.exchange, "foreign", b"\xff\x00", properties).await;
+        }
+        Ok(count)
     }
 
     async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
@@ -345,6 +447,11 @@ impl Transport for Proxied {
     fn now(&self) -> SystemTime {
         self.transport.now()
     }
+}
+
+fn is_not_found(error: &lapin::Error) -> bool {
+    const NOT_FOUND: u16 = 404;
+    matches!(error.kind(), ErrorKind::ProtocolError(refused) if refused.get_id() == NOT_FOUND)
 }
 
 fn address(url: &str) -> SocketAddr {

@@ -1,10 +1,12 @@
 //! Contents of messages.
 
+use redrive_core::transport::Settlement;
 use redrive_core::{Bytes, Headers, Message, Shelf, Value, header_names as names};
+use tokio::time::Instant;
 
 use crate::case::Case;
-use crate::harness::Harness;
-use crate::planning::{SHORT, retry, shelve};
+use crate::harness::{Bench, Harness};
+use crate::planning::{CLOCK_ERROR, LONG, SHORT, copied, retry, shelve};
 use crate::samples;
 
 /// An empty body is carried unchanged through retries and onto shelves.
@@ -113,6 +115,68 @@ pub async fn forged_broker_headers_count_for_nothing<H: Harness>(case: &Case<H>)
     assert_eq!((received.delivery.attempt(), received.delivery.broker_delivery_count()), (1, 1));
     case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, SHORT)).await;
     assert_eq!(case.complete_is(&transport, "a").await.attempt(), 2);
+}
+
+/// Headers that tell the broker what to do with a message do nothing on a message that redrive carries, whoever wrote them: it is
+/// retried and shelved like any other, and reaches nobody else.
+pub async fn the_headers_that_control_the_broker_do_nothing<H: Harness>(case: &Case<H>) {
+    let control = case.harness.control_headers();
+    if control.is_empty() {
+        return case.does_not_apply("the harness names no headers that control the broker");
+    }
+    let transport = case.started().await;
+    for (n, (name, value)) in control.into_iter().enumerate() {
+        let id = format!("control-{n}");
+        case.publish(Message::new(name).with_id(id.clone()).with_header(name, value)).await;
+        let received = case.next_is(&transport, &id).await;
+        let delivery = &received.delivery;
+        assert_eq!((delivery.attempt(), delivery.broker_delivery_count()), (1, 1), "`{name}` was counted");
+        assert!(!delivery.redelivered(), "`{name}` marks a new message as redelivered");
+        let begun = Instant::now();
+        let settlement = copied(&*transport, &received.delivery, LONG);
+        let copy = samples::sent_on(&settlement, &received.delivery);
+        // One hop of the wait.
+        let Settlement::Reschedule { wait, .. } = settlement else { panic!("{settlement:?} is no copy") };
+        case.settle(&transport, received.receipt, settlement).await;
+        let again = case.next_is(&transport, &id).await;
+        let waited = begun.elapsed();
+        assert!(waited + CLOCK_ERROR >= wait, "`{name}` ended a wait of {wait:?} after {waited:?}");
+        assert_eq!(again.delivery.attempt(), 2, "`{name}` hid an attempt");
+        samples::assert_same(again.delivery.message(), &copy);
+        let settlement = shelve(&*transport, &again.delivery, Shelf::DeadLetter);
+        case.settle(&transport, again.receipt, settlement).await;
+        let shelved = case.on_shelf(Shelf::DeadLetter, n + 1).await;
+        assert_eq!(shelved[n].id(), Some(&*id));
+    }
+    case.nothing_is_left(&transport).await;
+}
+
+/// What foreign publishers send and redrive would never write stops nobody: it arrives, can be retried and shelved, and what is
+/// published after it arrives too.
+pub async fn foreign_messages_stop_nothing<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let foreign = case.bench.publish_foreign().await;
+    let foreign = foreign.unwrap_or_else(|error| panic!("the harness publishes no foreign message: {error}"));
+    if !case.applies_if(foreign > 0, || "the harness has no foreign messages".to_owned()) {
+        return;
+    }
+    case.publish_ids(&["after"]).await;
+    let mut held = Vec::new();
+    for _ in 0..=foreign {
+        held.push(case.next(&transport).await);
+    }
+    assert!(held.iter().any(|received| received.delivery.id() == "after"), "`after` did not arrive");
+    for received in held {
+        case.settle(&transport, received.receipt, copied(&*transport, &received.delivery, SHORT)).await;
+    }
+    for _ in 0..=foreign {
+        let received = case.next(&transport).await;
+        assert_eq!(received.delivery.attempt(), 2);
+        let settlement = shelve(&*transport, &received.delivery, Shelf::DeadLetter);
+        case.settle(&transport, received.receipt, settlement).await;
+    }
+    case.on_shelf(Shelf::DeadLetter, foreign + 1).await;
+    case.nothing_is_left(&transport).await;
 }
 
 async fn header_is_carried<H: Harness>(case: &Case<H>, value: Value) {

@@ -1,14 +1,15 @@
 //! Closing a transport.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive_core::Transport;
 use redrive_core::transport::Settlement;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::case::{ARRIVAL, Case};
-use crate::harness::Harness;
-use crate::planning::{LONG, SHORT, retry};
+use crate::case::{ARRIVAL, Case, LEASE, within_the_lease};
+use crate::harness::{Bench, Harness};
+use crate::planning::{LONG, SHORT, needs, retry};
 
 /// Closing the transport gives deliveries in flight back to the broker.
 pub async fn close_gives_back_what_is_in_flight<H: Harness>(case: &Case<H>) {
@@ -100,6 +101,45 @@ pub async fn closing_twice_is_closing_once<H: Harness>(case: &Case<H>) {
     let other = case.started().await;
     case.complete_is(&other, "a").await;
     case.nothing_is_left(&other).await;
+}
+
+/// Closing gives deliveries back at once, received or not: where the broker lends them for a time, they come again long before that
+/// time is over.
+pub async fn close_does_not_wait_for_leases<H: Harness>(case: &Case<H>) {
+    if !case.lease_for(LEASE).await {
+        return;
+    }
+    let mut few = needs();
+    few.prefetch = 3;
+    let first = case.started_with(few).await;
+    let ids = case.publish_many(3).await;
+    let held = case.next(&first).await;
+    let closed = Instant::now();
+    first.close().await;
+    let second = case.started().await;
+    assert_eq!(case.complete_ids(&second, 3).await, ids);
+    within_the_lease(closed);
+    drop(held);
+}
+
+/// Closing ends within a minute even if the connection is dead: after the other side is gone, and when nothing arrives on it any
+/// more.
+pub async fn close_ends_on_a_dead_connection<H: Harness>(case: &Case<H>) {
+    const MOST: Duration = Duration::from_secs(60);
+    let killed = case.started().await;
+    case.publish_ids(&["a"]).await;
+    let held = case.next_is(&killed, "a").await;
+    case.kill(&killed).await;
+    assert!(timeout(MOST, killed.close()).await.is_ok(), "`close` does not end after the connection is gone");
+    drop(held);
+    let silenced = case.started().await;
+    let held = case.next_is(&silenced, "a").await;
+    let is_silent = case.bench.silence(&silenced).await;
+    if !is_silent.unwrap_or_else(|error| panic!("the harness does not silence the connection: {error}")) {
+        return;
+    }
+    assert!(timeout(MOST, silenced.close()).await.is_ok(), "`close` does not end on a silent connection");
+    drop(held);
 }
 
 /// A shutdown in the middle of the work loses nothing: unsettled messages go to the next transport, and waiting messages come

@@ -1,8 +1,9 @@
 //! The three counters.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use redrive_core::transport::Settlement;
+use redrive_core::transport::{Received, Settlement};
 use redrive_core::{Disposition, Shelf};
 
 use crate::case::Case;
@@ -42,17 +43,18 @@ pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) 
         return case.does_not_apply("the facts say `delays.in_place: None`");
     }
     case.publish_ids(&["a"]).await;
-    let copied = copied(&*transport);
-    for (attempt, wait, in_place) in
-        [(1, SHORT, true), (2, SHORT, true), (3, copied * 3, false), (4, SHORT, true), (5, SHORT, true)]
-    {
+    for (attempt, in_place) in [(1, true), (2, true), (3, false), (4, true), (5, true)] {
         let received = case.next_is(&transport, "a").await;
         assert_eq!(received.delivery.attempt(), attempt);
         case.settle(&transport, received.receipt, Settlement::Release).await;
         let received = case.next_is(&transport, "a").await;
         assert_eq!(received.delivery.attempt(), attempt, "giving back is not a failure");
-        let settlement = retry(&*transport, &received.delivery, wait);
-        assert_eq!(settlement == Settlement::RetryInPlace { wait }, in_place, "{settlement:?}");
+        let settlement = if in_place {
+            retry(&*transport, &received.delivery, SHORT)
+        } else {
+            copied(&*transport, &received.delivery, SHORT)
+        };
+        assert_eq!(settlement == Settlement::RetryInPlace { wait: SHORT }, in_place, "{settlement:?}");
         case.settle(&transport, received.receipt, settlement).await;
     }
     let received = case.next_is(&transport, "a").await;
@@ -70,15 +72,13 @@ pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) 
 pub async fn the_delivery_count_of_a_copy_starts_at_one<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
-    let wait = copied(&*transport);
-    let none = if transport.facts().delays.in_place.is_some() { wait } else { Duration::ZERO };
     drop(case.next(&transport).await);
     for _ in 0..3 {
         let received = case.next_is(&transport, "a").await;
-        case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, wait)).await;
+        case.settle(&transport, received.receipt, copied(&*transport, &received.delivery, SHORT)).await;
         let copy = case.next_is(&transport, "a").await;
         assert_eq!(copy.delivery.broker_delivery_count(), 1);
-        case.settle(&transport, copy.receipt, retry(&*transport, &copy.delivery, none)).await;
+        case.settle(&transport, copy.receipt, copied(&*transport, &copy.delivery, Duration::ZERO)).await;
     }
 }
 
@@ -93,12 +93,42 @@ pub async fn a_snooze_costs_no_attempt<H: Harness>(case: &Case<H>) {
     assert_eq!((again.attempt(), again.history().snoozes), (1, 1));
 }
 
+/// A number that the broker gives a message names that message: no other has it, and it stays the same however often the message is
+/// redelivered. Redeliveries are recognized by it.
+pub async fn a_number_of_the_broker_names_one_message<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_many(3).await;
+    let mut numbers = HashMap::new();
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let Received { delivery, receipt } = case.next(&transport).await;
+        let Some(number) = delivery.broker_number() else {
+            return case.does_not_apply("the transport passes on no number of the broker");
+        };
+        numbers.insert(delivery.id().to_owned(), number);
+        held.push(receipt);
+    }
+    assert_eq!(HashSet::<_>::from_iter(numbers.values()).len(), 3, "each has its own: {numbers:?}");
+    drop(held);
+    for _ in 0..3 {
+        let again = case.complete_next(&transport).await;
+        let number = again.broker_number();
+        assert_eq!(
+            number,
+            numbers.remove(again.id()),
+            "`{}` has another number when redelivered",
+            again.id()
+        );
+    }
+    case.nothing_is_left(&transport).await;
+}
+
 /// The history that is written on a copy can be read back from it: reason, text, times, source and history.
 pub async fn the_history_survives_the_copy<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let received = case.next(&transport).await;
-    let settlement = retry(&*transport, &received.delivery, copied(&*transport));
+    let settlement = copied(&*transport, &received.delivery, SHORT);
     let Settlement::Reschedule { copy, .. } = &settlement else { panic!("{settlement:?} is no retry") };
     let mut told = redrive_core::FailureHistory::read(copy);
     case.settle(&transport, received.receipt, settlement).await;

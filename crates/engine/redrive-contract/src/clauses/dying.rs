@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
 use crate::harness::Harness;
-use crate::planning::{SHORT, retry, shelve};
+use crate::planning::{SHORT, copied, retry, shelve};
 
 /// The messages that a process held when it died come to the next one; no unsettled message is lost.
 pub async fn process_death_brings_messages_back<H: Harness>(case: &Case<H>) {
@@ -65,7 +65,8 @@ pub async fn process_death_costs_no_attempt<H: Harness>(case: &Case<H>) {
 }
 
 /// A delivery whose transport died cannot be settled any more: every way of settling fails with
-/// [`Lost`](redrive_core::TransportErrorKind::Lost), and the message is redelivered.
+/// [`Lost`](redrive_core::TransportErrorKind::Lost), and the message is redelivered. An error that says that the copy is stored tells
+/// the truth: the copy is there.
 pub async fn settling_after_death_answers_lost<H: Harness>(case: &Case<H>) {
     let first = case.started().await;
     let ids = case.publish_many(4).await;
@@ -74,26 +75,41 @@ pub async fn settling_after_death_answers_lost<H: Harness>(case: &Case<H>) {
         held.push(case.next(&first).await);
     }
     case.kill(&first).await;
+    let mut claims = Vec::new();
     for (n, received) in held.into_iter().enumerate() {
         let settlement = match n {
             0 => Settlement::Complete,
             1 => Settlement::Release,
-            2 => retry(&*first, &received.delivery, SHORT),
+            2 => copied(&*first, &received.delivery, SHORT),
             _ => shelve(&*first, &received.delivery, Shelf::DeadLetter),
         };
-        case.settle_is_lost(&first, received.receipt, settlement).await;
+        let is_claimed = case.settle_is_lost(&first, received.receipt, settlement).await;
+        claims.push((received.delivery.id().to_owned(), is_claimed));
     }
     // A copy may have been stored before the loss was noticed: then there are two, never none.
     let second = case.started().await;
     let mut originals = Vec::new();
+    let mut copies = Vec::new();
     while originals.len() < 4 {
         let delivery = case.complete_next(&second).await;
-        if delivery.history().copy_number == 0 {
-            originals.push(delivery.id().to_owned());
-        }
+        let seen = if delivery.history().copy_number == 0 { &mut originals } else { &mut copies };
+        seen.push(delivery.id().to_owned());
     }
     originals.sort();
     assert_eq!(originals, ids);
+    // A consumer that is told of a copy does not handle the message again when it is redelivered.
+    let (retried, shelved) = (&claims[2], &claims[3]);
+    if retried.1 && !copies.contains(&retried.0) {
+        assert_eq!(
+            case.complete_is(&second, &retried.0).await.history().copy_number,
+            1,
+            "the copy of the retry"
+        );
+    }
+    if shelved.1 {
+        case.on_shelf(Shelf::DeadLetter, 1).await;
+    }
+    assert!(!claims[0].1 && !claims[1].1, "a settlement that stores no copy claims one: {claims:?}");
 }
 
 /// A receipt from before the death of its transport does not settle a delivery that another transport holds now.

@@ -9,7 +9,7 @@ use redrive_core::{Count, Message, Reason, Shelf, Transport, TransportError, Tra
 use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
 use crate::case::Case;
 use crate::eventually::eventually;
-use crate::harness::{Bench, Harness, StartedOf};
+use crate::harness::{Bench, Harness, Place, StartedOf};
 
 /// If several entries have messages with the same id, an action affects exactly the named entry: not none, and not two.
 pub async fn entries_of_one_id_are_acted_on_one_at_a_time<H: Harness>(case: &Case<H>) {
@@ -119,8 +119,8 @@ pub async fn a_report_names_every_entry<H: Harness>(case: &Case<H>) {
 pub async fn what_is_refused_stays_and_is_reported<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     set_aside(case, &transport, &["a", "b"], Shelf::DeadLetter, "Broken").await;
-    if !case.set_shelf_writable(Shelf::Parking, false).await {
-        return case.does_not_apply("the harness cannot make a shelf unwritable");
+    if !case.set_writable(Place::Shelf(Shelf::Parking), false).await {
+        return;
     }
     let report = shelves.park(&Selection::All).await;
     let report = report.unwrap_or_else(|error| panic!("the work does not begin: {error}"));
@@ -130,7 +130,7 @@ pub async fn what_is_refused_stays_and_is_reported<H: Harness>(case: &Case<H>) {
     let mut left = ids(&*shelves, Shelf::DeadLetter).await;
     left.sort();
     assert_eq!(left, ["a", "b"]);
-    case.set_shelf_writable(Shelf::Parking, true).await;
+    case.set_writable(Place::Shelf(Shelf::Parking), true).await;
     // Another operator: a channel that was refused once may keep being refused (RabbitMQ 3.10).
     let another = case.bench.shelves().await.expect("as before").expect("as before");
     eventually("both are parked", async || {
@@ -138,6 +138,49 @@ pub async fn what_is_refused_stays_and_is_reported<H: Harness>(case: &Case<H>) {
         browse(&*another, Shelf::Parking, 10).await.len() == 2
     })
     .await;
+}
+
+/// A message that the queue refuses stays on the shelf when it is redriven, and the report says so: it is stored first, and only
+/// then removed.
+pub async fn a_redrive_that_is_refused_leaves_the_entry<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b"], Shelf::DeadLetter, "Broken").await;
+    transport.close().await;
+    if !case.set_writable(Place::Queue, false).await {
+        return;
+    }
+    let report = shelves.redrive(Shelf::DeadLetter, &Selection::All).await;
+    let is_refused = report.map(|report| report.into_result().is_err()).unwrap_or(true);
+    assert!(is_refused, "a redrive into a queue that refuses everything is said to be done");
+    let mut left = ids(&*shelves, Shelf::DeadLetter).await;
+    left.sort();
+    assert_eq!(left, ["a", "b"], "what the queue refused is gone from the shelf");
+    case.set_writable(Place::Queue, true).await;
+    let after = case.started().await;
+    // Another operator: a channel that was refused once may keep being refused (RabbitMQ 3.10).
+    let another = case.bench.shelves().await.expect("as before").expect("as before");
+    assert_eq!(done(another.redrive(Shelf::DeadLetter, &Selection::All).await), 2);
+    assert_eq!(case.complete_ids(&after, 2).await, ["a", "b"]);
+    case.nothing_is_left(&after).await;
+}
+
+/// A handle names no entry of a shelf that was deleted and created again, even if the broker counts from the beginning there.
+pub async fn a_handle_of_a_shelf_that_was_recreated_is_not_found<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["before"], Shelf::DeadLetter, "Broken").await;
+    let before = handle_of(&*shelves, Shelf::DeadLetter, "before").await;
+    let recreated = case.bench.recreate_shelf(Shelf::DeadLetter).await;
+    let recreated =
+        recreated.unwrap_or_else(|error| panic!("the harness does not create the shelf again: {error}"));
+    if !case.applies_if(recreated, || "the harness cannot delete a shelf".to_owned()) {
+        return;
+    }
+    set_aside(case, &transport, &["after"], Shelf::DeadLetter, "Broken").await;
+    let another = case.bench.shelves().await.expect("as before").expect("as before");
+    assert_eq!(ids(&*another, Shelf::DeadLetter).await, ["after"]);
+    let outcome = only(another.discard(Shelf::DeadLetter, &before.clone().into()).await);
+    assert!(matches!(outcome, EntryOutcome::NotFound), "{before} names another entry: {outcome:?}");
+    assert_eq!(ids(&*another, Shelf::DeadLetter).await, ["after"]);
 }
 
 /// A handle of one shelf fails on the other, and is not reported as not found: its entry is where it was.

@@ -152,6 +152,33 @@ pub async fn a_higher_limit_holds_more<H: Harness>(case: &Case<H>) {
     }
 }
 
+/// With a lower limit, even one above 0, a transport has no more than that in flight once what it had, or had requested, before is
+/// settled.
+pub async fn a_lower_limit_holds_less<H: Harness>(case: &Case<H>) {
+    let mut few = needs();
+    few.prefetch = 5;
+    let transport = case.started_with(few).await;
+    case.publish_ids(&["a", "b", "c"]).await;
+    let before = [case.next(&transport).await, case.next(&transport).await, case.next(&transport).await];
+    case.set_limit(&transport, 2).await;
+    for received in before {
+        case.settle(&transport, received.receipt, Settlement::Complete).await;
+    }
+    // What was requested before the change.
+    case.publish_many(5).await;
+    case.complete_ids(&transport, 5).await;
+    case.publish_ids(&["d", "e", "f"]).await;
+    let d = case.next_is(&transport, "d").await;
+    let e = case.next_is(&transport, "e").await;
+    case.nothing_comes(&transport).await;
+    let other = case.started().await;
+    case.complete_is(&other, "f").await;
+    case.settle(&transport, d.receipt, Settlement::Complete).await;
+    case.settle(&transport, e.receipt, Settlement::Complete).await;
+    other.close().await;
+    case.nothing_is_left(&transport).await;
+}
+
 /// Setting a limit after the end fails with [`Closed`](TransportErrorKind::Closed); stopping a transport that has ended is
 /// harmless.
 pub async fn a_limit_after_close_is_refused<H: Harness>(case: &Case<H>) {

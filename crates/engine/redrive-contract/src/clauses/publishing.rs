@@ -1,5 +1,6 @@
 //! Publishing through the transport, as a service does.
 
+use redrive_core::transport::Settlement;
 use redrive_core::{Message, Publisher, Transport, TransportError, TransportErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -120,6 +121,31 @@ pub async fn publishing_with_a_delay_is_never_early<H: Harness>(case: &Case<H>) 
     published(case, &publisher, message("over")).await;
     case.complete_is(&transport, "over").await;
     case.nothing_is_left(&transport).await;
+}
+
+/// A publisher works again after the connection was lost. What is published meanwhile may fail.
+pub async fn publishing_goes_on_after_an_interruption<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let publisher = transport.publisher();
+    let message = |id: &str| case.harness.as_published(Message::new("").with_id(id));
+    published(case, &publisher, message("before")).await;
+    case.complete_is(&transport, "before").await;
+    if !case.interrupt(&transport).await {
+        return;
+    }
+    eventually("a message is stored after the interruption", async || {
+        publisher.publish(message("after")).await.is_ok()
+    })
+    .await;
+    // The interruption may take an acknowledgement with it.
+    loop {
+        let received = case.next(&transport).await;
+        let is_after = received.delivery.id() == "after";
+        let settled = case.try_settle(&transport, received.receipt, Settlement::Complete).await;
+        if is_after && settled.is_ok() {
+            break;
+        }
+    }
 }
 
 /// A publisher to another queue reaches that queue and no other.

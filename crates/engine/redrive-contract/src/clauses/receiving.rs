@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_core::Transport;
 use redrive_core::transport::Settlement;
 use tokio::time::timeout;
 
@@ -94,6 +95,21 @@ pub async fn receive_may_be_called_concurrently<H: Harness>(case: &Case<H>) {
     seen.sort();
     assert_eq!(seen, ids);
     case.nothing_is_left(&transport).await;
+}
+
+/// The time at which a message entered the queue, if the transport passes it on, is that of its publication.
+pub async fn the_time_of_entering_is_that_of_the_publication<H: Harness>(case: &Case<H>) {
+    // Of the broker's clock and ours; brokers tell whole seconds.
+    const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
+    let transport = case.started().await;
+    let before = transport.now();
+    case.publish_ids(&["a"]).await;
+    let delivery = case.complete_next(&transport).await;
+    let Some(entered) = delivery.enqueued_at() else {
+        return case.does_not_apply("the transport passes on no time at which a message entered the queue");
+    };
+    let published = before - CLOCKS_DIFFER..=transport.now() + CLOCKS_DIFFER;
+    assert!(published.contains(&entered), "{entered:?} is not in {published:?}");
 }
 
 /// A transport has no more deliveries in flight than `Needs::prefetch` says; the others are free for other consumers.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::case::Case;
 use crate::harness::{Harness, StartedOf};
-use crate::planning::{CLOCK_ERROR, FAR, LONG, SHORT, failure, retry};
+use crate::planning::{CLOCK_ERROR, FAR, LONG, SHORT, copied, failure, retry};
 use crate::samples;
 
 /// A rescheduled message comes back, to the same queue.
@@ -51,6 +51,27 @@ pub async fn reschedule_is_never_early<H: Harness>(case: &Case<H>) {
         let waited = begun.elapsed();
         assert!(waited + CLOCK_ERROR >= wait, "came back after {waited:?} instead of {wait:?}");
         case.settle(&transport, again.receipt, retry(&*transport, &again.delivery, Duration::ZERO)).await;
+    }
+}
+
+/// A rescheduled message comes back when its wait is over, or a little later: as much as the harness allows
+/// ([`Harness::lateness`]). This concerns copies, and messages that the broker holds back in place.
+pub async fn reschedule_is_not_late<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let most = case.harness.lateness();
+    for by_copy in [false, true] {
+        case.publish_ids(&["a"]).await;
+        let received = case.next_is(&transport, "a").await;
+        let settlement = if by_copy {
+            copied(&*transport, &received.delivery, SHORT)
+        } else {
+            retry(&*transport, &received.delivery, SHORT)
+        };
+        case.settle(&transport, received.receipt, settlement).await;
+        let begun = Instant::now();
+        case.complete_is(&transport, "a").await;
+        let late = begun.elapsed().saturating_sub(SHORT);
+        assert!(late <= most, "came back {late:?} after its wait of {SHORT:?} was over; {most:?} is allowed");
     }
 }
 

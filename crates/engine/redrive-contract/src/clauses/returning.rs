@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use redrive_core::Transport;
 use redrive_core::transport::Settlement;
+use tokio::time::Instant;
 
-use crate::case::Case;
+use crate::case::{Case, LEASE, within_the_lease};
 use crate::harness::Harness;
 use crate::planning::{needs, retry};
 use crate::samples;
@@ -70,6 +71,24 @@ pub async fn a_dropped_receipt_comes_again<H: Harness>(case: &Case<H>) {
     case.publish_ids(&["a"]).await;
     drop(case.next_is(&transport, "a").await);
     case.complete_is(&transport, "a").await;
+    case.nothing_is_left(&transport).await;
+}
+
+/// A released message, and one whose receipt was dropped, come again at once: where the broker lends deliveries for a time, long
+/// before that time is over.
+pub async fn giving_back_does_not_wait_for_leases<H: Harness>(case: &Case<H>) {
+    if !case.lease_for(LEASE).await {
+        return;
+    }
+    let transport = case.started().await;
+    case.publish_ids(&["a", "b"]).await;
+    let a = case.next_is(&transport, "a").await;
+    let b = case.next_is(&transport, "b").await;
+    let given_back = Instant::now();
+    case.settle(&transport, a.receipt, Settlement::Release).await;
+    drop(b);
+    assert_eq!(case.complete_ids(&transport, 2).await, ["a", "b"]);
+    within_the_lease(given_back);
     case.nothing_is_left(&transport).await;
 }
 

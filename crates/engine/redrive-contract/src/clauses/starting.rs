@@ -1,13 +1,14 @@
 //! Opening a transport.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::transport::{Needs, OpenError, Settlement, Severity, Signals};
 use redrive_core::{Transport, TransportErrorKind};
 
 use crate::case::Case;
-use crate::harness::Harness;
-use crate::planning::needs;
+use crate::harness::{Bench, Harness};
+use crate::planning::{LONG, SHORT, needs};
 
 /// A transport can be opened on a queue where messages already wait: they arrive.
 pub async fn start_takes_what_is_there<H: Harness>(case: &Case<H>) {
@@ -44,7 +45,10 @@ pub async fn open_refuses_needs_that_it_cannot_meet<H: Harness>(case: &Case<H>) 
     let first = case.opened_with(needs()).await;
     let facts = first.facts();
     first.close().await;
-    let mut impossible = Vec::new();
+    // Two policies around one handler: no broker makes sense of that.
+    let mut nested = Needs::none();
+    nested.policies.extend([SHORT, LONG].map(|wait| BTreeSet::from([wait])));
+    let mut impossible = vec![nested];
     if let Some(longest) = facts.delays.longest {
         let mut needs = Needs::none();
         needs.waits.insert(longest.saturating_add(Duration::from_secs(1)));
@@ -54,9 +58,6 @@ pub async fn open_refuses_needs_that_it_cannot_meet<H: Harness>(case: &Case<H>) 
         let mut needs = Needs::none();
         needs.deliveries = Some(limit);
         impossible.push(needs);
-    }
-    if impossible.is_empty() {
-        return case.does_not_apply("the facts rule nothing out that can be asked for");
     }
     let transport = case.unopened().await;
     for needs in impossible {
@@ -117,6 +118,21 @@ pub async fn a_preflight_changes_nothing<H: Harness>(case: &Case<H>) {
     if found[0].system == transport.facts().system {
         assert_eq!(found, [transport.facts(), transport.facts()], "left: `preflight`, right: `open`");
     }
+}
+
+/// A preflight declares nothing: before the first transport is opened, it leaves the broker as it is.
+pub async fn a_preflight_declares_nothing<H: Harness>(case: &Case<H>) {
+    let declared = async || {
+        let declared = case.bench.declared().await;
+        declared.unwrap_or_else(|error| panic!("the harness does not tell what is declared: {error}"))
+    };
+    let unopened = case.unopened().await;
+    let Some(before) = declared().await else {
+        return case.does_not_apply("the harness cannot tell what is declared");
+    };
+    // It may refuse to go on without a queue, but not make one.
+    let _ = unopened.preflight(&needs()).await;
+    assert_eq!(declared().await, Some(before), "the preflight declared something");
 }
 
 /// Before the first limit is set nothing is received: `receive` returns at once that there is none to come. From the first limit

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use redrive_brokers::Proxy;
 use redrive_contract::{Bench, Harness, eventually};
-use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves};
+use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, header_names};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
-use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+use redrive_servicebus_emulator::{Emulator, EntityStatus, Settings, Topic};
 
 /// The kind of entity that the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     name: &'static str,
     publisher: ServiceBus,
     /// Cuts the connections of transports, but not that of the publisher.
-    proxy: Option<Proxy>,
+    proxy: Option<Arc<Proxy>>,
     /// The number of messages that were published with each id.
     published: Mutex<HashMap<String, usize>>,
 }
@@ -41,8 +41,8 @@ impl Place {
     async fn new(kind: Kind, emulator: Arc<Emulator>, name: &'static str) -> Result<Self, BoxError> {
         let publisher = options(kind, name).connect(&emulator.connection_string()).await?;
         let address = ([127, 0, 0, 1], emulator.address().port()).into();
-        let proxy =
-            if name.starts_with("an_interruption") { Some(Proxy::start(address).await?) } else { None };
+        let is_proxied = CUT.iter().any(|beginning| name.starts_with(beginning));
+        let proxy = if is_proxied { Some(Arc::new(Proxy::start(address).await?)) } else { None };
         Ok(Self { kind, emulator, name, publisher, proxy, published: Mutex::default() })
     }
 
@@ -54,14 +54,8 @@ impl Place {
         message
     }
 
-    /// Expires all locks when a connection has ended. `before` is the number of connections before that.
     async fn expire_locks_of_the_dead(&self, before: usize) -> Result<(), BoxError> {
-        // Until the broker notices, it may still deliver to the crashed process.
-        eventually("the connection has ended", async || self.emulator.connections() < before).await;
-        for entity in self.entities() {
-            self.emulator.entity(&entity)?.expire_locks();
-        }
-        Ok(())
+        expire_locks_of_the_dead(&self.emulator, &self.entities(), before).await
     }
 
     /// Returns the entities that the transport reads.
@@ -72,6 +66,39 @@ impl Place {
         }
     }
 }
+
+/// Expires all locks when a connection has ended. `before` is the number of connections before that.
+async fn expire_locks_of_the_dead(
+    emulator: &Emulator,
+    entities: &[String],
+    before: usize,
+) -> Result<(), BoxError> {
+    // Until the broker notices, it may still deliver to the crashed process.
+    eventually("the connection has ended", async || emulator.connections() < before).await;
+    for entity in entities {
+        emulator.entity(entity)?.expire_locks();
+    }
+    Ok(())
+}
+
+/// Returns true if a copy that was made `copies` times is in one of these entities.
+fn has_copy(emulator: &Emulator, entities: &[String], copies: i64) -> bool {
+    let messages = entities
+        .iter()
+        .filter_map(|entity| emulator.entity(entity).ok())
+        .flat_map(|entity| entity.messages());
+    let mut messages = messages.map(|found| found.message.application_properties.clone());
+    messages.any(|properties| properties.get(header_names::HOP).and_then(|hop| hop.as_i64()) == Some(copies))
+}
+
+/// The beginnings of the clauses that cut or silence connections.
+const CUT: [&str; 5] = [
+    "an_interruption",
+    "what_is_said_of_a_copy_in_an_interruption",
+    "a_copy_whose_confirmation_is_lost",
+    "publishing_goes_on_after_an_interruption",
+    "close_ends_on_a_dead_connection",
+];
 
 /// A lock that lasts longer than any stall of a machine, and less than the timeout of the suite.
 const STALL: Duration = Duration::from_secs(60);
@@ -212,6 +239,51 @@ impl Bench for Place {
         proxy.cut();
         self.expire_locks_of_the_dead(before).await?;
         proxy.refuse(false);
+        Ok(true)
+    }
+
+    async fn cut_after_copy(&self, _transport: &ServiceBus) -> Result<bool, BoxError> {
+        // Elsewhere copy and removal are one transaction, and nothing lies between them.
+        let has_transactions = matches!(self.kind, Kind::Queue | Kind::Subscription);
+        let Some(proxy) = self.proxy.clone().filter(|_| !has_transactions) else { return Ok(false) };
+        let (emulator, entities) = (Arc::clone(&self.emulator), self.entities());
+        proxy.freeze_answers();
+        tokio::spawn(async move {
+            // The clause makes one copy before.
+            eventually("the copy is stored", async || has_copy(&emulator, &entities, 2)).await;
+            let before = emulator.connections();
+            proxy.refuse(true);
+            proxy.cut();
+            proxy.thaw();
+            let expired = expire_locks_of_the_dead(&emulator, &entities, before).await;
+            proxy.refuse(false);
+            expired.expect("the entities are there");
+        });
+        Ok(true)
+    }
+
+    async fn silence(&self, _transport: &ServiceBus) -> Result<bool, BoxError> {
+        let Some(proxy) = &self.proxy else { return Ok(false) };
+        proxy.freeze();
+        Ok(true)
+    }
+
+    async fn lease_for(&self, lease: Duration) -> Result<bool, BoxError> {
+        Ok(lease <= settings().lock_duration)
+    }
+
+    async fn set_writable(&self, place: redrive_contract::Place, writable: bool) -> Result<bool, BoxError> {
+        use redrive_contract::Place as To;
+        let status = if writable { EntityStatus::Active } else { EntityStatus::SendDisabled };
+        let entity = match (place, self.kind) {
+            (To::Queue | To::Waiting, Kind::Subscription) => retry_queue(self.name),
+            (To::Waiting, Kind::Sessions) => return Ok(false),
+            (To::Queue | To::Waiting, _) => self.name.to_owned(),
+            (To::Shelf(Shelf::Parking), Kind::Plain) => parking_queue(self.name),
+            // Nobody can be kept from dead-lettering, and a message of a session waits where it is.
+            _ => return Ok(false),
+        };
+        self.emulator.set_status(&entity, status)?;
         Ok(true)
     }
 
