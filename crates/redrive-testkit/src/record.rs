@@ -143,11 +143,7 @@ impl AttemptRecord {
     /// Returns when the next attempt is due, if there is one.
     #[must_use]
     pub fn next_at(&self) -> Option<Duration> {
-        match self.disposition {
-            Some(Disposition::Retry(wait, _) | Disposition::Snooze(wait)) => {
-                Some(self.at.saturating_add(self.took).saturating_add(wait))
-            }
-            _ => None,
-        }
+        let wait = self.disposition.as_ref()?.wait()?;
+        Some(self.at.saturating_add(self.took).saturating_add(wait))
     }
 }

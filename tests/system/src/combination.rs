@@ -39,7 +39,7 @@ impl Combination {
     pub fn type_word(&self) -> &'static str {
         match self.queue_type {
             QueueType::Classic => "classic",
-            QueueType::Quorum => "quorum",
+            _ => "quorum",
         }
     }
 

@@ -106,13 +106,8 @@ impl Diary {
 
     /// Resolves once this many deliveries ended for good (neither retried, nor snoozed, nor released).
     pub async fn ended(&self, count: usize) {
-        let goes_on = |entry: &Entry| {
-            matches!(
-                entry.disposition,
-                None | Some(Disposition::Retry(..) | Disposition::Snooze(_) | Disposition::Release)
-            )
-        };
-        self.until(|entries| entries.iter().filter(|entry| !goes_on(entry)).count() >= count).await;
+        let ended = |entry: &&Entry| entry.disposition.as_ref().is_some_and(Disposition::is_final);
+        self.until(|entries| entries.iter().filter(ended).count() >= count).await;
     }
 
     /// Resolves once this many deliveries were settled in any way.

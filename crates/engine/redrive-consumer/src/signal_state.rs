@@ -80,6 +80,8 @@ impl SignalState {
                     changed(&facts);
                 }
             }
+            // A signal of a newer `redrive-core`: it asks nothing of this consumer.
+            _ => {}
         });
         (state, signals)
     }

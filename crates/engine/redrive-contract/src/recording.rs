@@ -48,6 +48,7 @@ pub struct Log {
 
 /// One settlement: the request and its result.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Recorded {
     /// The settled delivery.
     pub delivery: Delivery,

@@ -27,6 +27,7 @@ pub type Outcome = Result<Disposition, BoxError>;
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 #[must_use = "a disposition does nothing until it is returned to the consumer"]
 pub enum Disposition {
     /// Done: remove the message.
@@ -69,6 +70,37 @@ impl Disposition {
         }
     }
 
+    /// Returns the wait until the message is delivered again, if the decision asks for one.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        match *self {
+            Self::Retry(wait, _) | Self::Snooze(wait) => Some(wait),
+            Self::Ack | Self::DeadLetter(_) | Self::Park(_) | Self::Release | Self::Discard(_) => None,
+        }
+    }
+
+    /// Returns true if the message is not redelivered to this consumer.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Ack | Self::DeadLetter(_) | Self::Park(_) | Self::Discard(_) => true,
+            Self::Retry(..) | Self::Snooze(_) | Self::Release => false,
+        }
+    }
+
+    /// Passes the text of the failure, if there is one, through one more redactor.
+    pub fn redacted_by(self, redactor: &dyn Fn(&str) -> String) -> Self {
+        let redact = |failure: Failure| failure.redacted_by(redactor);
+        // No catch-all: a new variant must not carry a failure past the redactor.
+        match self {
+            Self::Retry(wait, failure) => Self::Retry(wait, redact(failure)),
+            Self::DeadLetter(failure) => Self::DeadLetter(redact(failure)),
+            Self::Park(failure) => Self::Park(redact(failure)),
+            Self::Discard(failure) => Self::Discard(redact(failure)),
+            Self::Ack | Self::Snooze(_) | Self::Release => self,
+        }
+    }
+
     /// Returns what becomes of the decision if it needs a copy and the message cannot be copied.
     pub fn without_copy(self) -> Self {
         match self {
@@ -76,7 +108,7 @@ impl Disposition {
             Self::Snooze(_) => {
                 Self::DeadLetter(Failure::custom("Uncopyable", "it was to wait, and cannot be copied"))
             }
-            other => other,
+            Self::Ack | Self::DeadLetter(_) | Self::Release | Self::Discard(_) => self,
         }
     }
 
@@ -111,5 +143,25 @@ impl std::fmt::Display for Shelf {
             Self::DeadLetter => "dead-letter",
             Self::Parking => "parking",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_failure_passes_the_redactor() {
+        let failure = || Failure::custom("Broken", "secret");
+        for disposition in [
+            Disposition::Retry(Duration::ZERO, failure()),
+            Disposition::DeadLetter(failure()),
+            Disposition::Park(failure()),
+            Disposition::Discard(failure()),
+        ] {
+            let name = disposition.name();
+            let redacted = disposition.redacted_by(&|text| text.replace("secret", "***"));
+            assert_eq!((redacted.name(), redacted.failure().map(Failure::text)), (name, Some("***")));
+        }
     }
 }

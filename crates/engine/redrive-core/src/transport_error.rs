@@ -8,6 +8,7 @@ use crate::text::with_causes;
 
 /// Why a transport was not opened.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The broker cannot honour the [needs](crate::transport::Needs): one sentence each, with what to do. Nothing was
     /// declared, as far as this was known before.

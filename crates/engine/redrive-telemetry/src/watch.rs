@@ -89,7 +89,7 @@ impl<I: Instruments> Watched<I> {
             Event::Settled { delivery, disposition, at, handled, .. } => {
                 instruments.count(Id::Processed, disposition.name());
                 self.decided(disposition);
-                if is_end(disposition) {
+                if disposition.is_final() {
                     instruments.record(Id::Age, delivery.age(at).as_secs_f64());
                     instruments.record(Id::Attempts, f64::from(delivery.attempt()));
                 }
@@ -167,11 +167,6 @@ impl<I: Instruments> Watched<I> {
         self.switch(Id::IntakeNotReady, &self.not_ready, false);
         self.switch(Id::IsolationActive, &self.isolated, false);
     }
-}
-
-/// Returns true if the message is not redelivered to this consumer.
-fn is_end(disposition: &Disposition) -> bool {
-    !matches!(disposition, Disposition::Retry(..) | Disposition::Snooze(_) | Disposition::Release)
 }
 
 /// Returns the value of the label `class`.

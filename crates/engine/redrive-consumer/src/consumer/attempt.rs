@@ -368,14 +368,7 @@ impl<T: Transport> Attempts<T> {
             panic::contained("the redactor", || redactor(text))
                 .unwrap_or_else(|| "(withheld: the redactor panicked)".to_owned())
         };
-        let redact = |failure: Failure| failure.redacted_by(&redactor);
-        match disposition {
-            Disposition::Retry(wait, failure) => Disposition::Retry(wait, redact(failure)),
-            Disposition::DeadLetter(failure) => Disposition::DeadLetter(redact(failure)),
-            Disposition::Park(failure) => Disposition::Park(redact(failure)),
-            Disposition::Discard(failure) => Disposition::Discard(redact(failure)),
-            other => other,
-        }
+        disposition.redacted_by(&redactor)
     }
 
     /// Joins the span of a delivery to the trace that its message carries.

@@ -56,6 +56,8 @@ impl Counters {
             Disposition::Park(_) => &self.parked,
             Disposition::Discard(_) => &self.discarded,
             Disposition::Release => &self.released,
+            // A decision of a newer `redrive-core`: this report has no count for it.
+            _ => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

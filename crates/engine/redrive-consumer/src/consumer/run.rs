@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, TryFutureExt};
-use redrive_core::Transport;
 use redrive_core::transport::{Facts, OpenError, ReceiptOf, Receiver};
+use redrive_core::{Transport, TransportError};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
@@ -191,6 +191,11 @@ async fn start<T: Transport>(
             return Err(match refused {
                 OpenError::Refused(unmet) => ConsumerError::Refused { queue, unmet },
                 OpenError::Failed(error) => ConsumerError::Start { queue, error },
+                // A reason of a newer `redrive-core`; its kind and sentence are kept.
+                other => {
+                    let error = TransportError::new(other.kind(), other.to_string()).with_source(other);
+                    ConsumerError::Start { queue, error }
+                }
             });
         }
     };

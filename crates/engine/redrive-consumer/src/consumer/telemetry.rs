@@ -113,10 +113,7 @@ pub(crate) fn decided(span: &Span, delivery: &Delivery, disposition: &Dispositio
     span.record("redrive.disposition", name);
     let failure = disposition.failure();
     let (reason, error) = (failure.map(|failure| failure.reason().as_str()), failure.map(Failure::text));
-    let wait_ms = match disposition {
-        Disposition::Retry(wait, _) | Disposition::Snooze(wait) => u64::try_from(wait.as_millis()).ok(),
-        _ => None,
-    };
+    let wait_ms = disposition.wait().and_then(|wait| u64::try_from(wait.as_millis()).ok());
     if let Some(reason) = reason {
         failed(span, reason);
     }
@@ -143,6 +140,8 @@ pub(crate) fn decided(span: &Span, delivery: &Delivery, disposition: &Dispositio
             log!(warn, "failed: goes to the parking shelf");
         }
         Disposition::Discard(_) => log!(warn, "failed: removed at the handler's request"),
+        // A decision of a newer `redrive-core`, which the fields describe.
+        _ => log!(warn, "decided"),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::transport_error::TransportError;
 
 /// An event other than a delivery.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Signal {
     /// Deliveries in flight were lost with their connection (or their locks) although this process lives on. From now on they come
     /// again, with a higher count that is nobody's fault. Sent before the first of them can be received.

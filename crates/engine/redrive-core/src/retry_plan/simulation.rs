@@ -159,10 +159,7 @@ impl Simulation<'_> {
                 }
                 _ => None,
             };
-            let wait = match disposition {
-                Disposition::Retry(wait, _) | Disposition::Snooze(wait) => Some(wait),
-                _ => None,
-            };
+            let wait = disposition.wait();
             let begins_after = on_its_way.now.duration_since(beginning()).unwrap_or_default();
             let mut step = RunStep {
                 attempt: delivery.attempt(),

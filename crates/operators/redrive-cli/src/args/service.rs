@@ -47,7 +47,7 @@ impl Default for QueueKind {
     fn default() -> Self {
         match QueueType::default() {
             QueueType::Classic => Self::Classic,
-            QueueType::Quorum => Self::Quorum,
+            _ => Self::Quorum,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 /// The type of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueueType {
     /// One node. It does not count deliveries: [`broker_delivery_count`](redrive_core::Delivery::broker_delivery_count) only
     /// tells 1 from 2 or more.

@@ -95,7 +95,7 @@ impl Case<'_> {
         // Said to be of the other type.
         let other = match self.queue_type {
             QueueType::Classic => QueueType::Quorum,
-            QueueType::Quorum => QueueType::Classic,
+            _ => QueueType::Classic,
         };
         let options = self.options(&queue, Topology::Verify).queue_type(other);
         let error = started(options, self.node, &waits()).await.expect_err("the type is wrong");

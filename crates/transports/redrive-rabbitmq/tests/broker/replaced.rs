@@ -119,7 +119,7 @@ async fn a_work_queue_that_came_back_as_another_type_is_waited_for(scene: Scene)
     let transport = Started::open(transport, &needs).await.expect("started");
     let other = match scene.queue_type {
         QueueType::Classic => QueueType::Quorum,
-        QueueType::Quorum => QueueType::Classic,
+        _ => QueueType::Classic,
     };
     replaced_in_an_outage(&scene, &proxy, &foreign(other)).await;
     let error = is_refused(&transport).await;

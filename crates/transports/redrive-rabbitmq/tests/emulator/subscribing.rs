@@ -92,7 +92,7 @@ async fn a_hop_keeps_what_it_can(scene: Scene) {
     // With priorities, where they must be asked for; a quorum queue refuses the argument.
     let options = match scene.queue_type {
         QueueType::Classic => scene.options().argument("x-max-priority", 9_i64),
-        QueueType::Quorum => scene.options(),
+        _ => scene.options(),
     };
     let transport = options.connect(&scene.url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
