@@ -47,6 +47,7 @@ mod times;
 mod trace;
 pub mod transport;
 mod transport_error;
+mod unmet_need;
 
 pub use bytes::Bytes;
 pub use classify::{

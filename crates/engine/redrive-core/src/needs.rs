@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::facts::Facts;
-use crate::text::plural;
 use crate::transport_error::OpenError;
+use crate::unmet_need::UnmetNeed;
 
 /// What a consumer's layers need from the transport. The consumer collects it from the layers; the transport prepares it at the
 /// start (for example one delay queue per wait).
@@ -94,30 +94,24 @@ impl Needs {
         if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
     }
 
-    /// Returns the needs that the broker cannot honour: one sentence each, with what to do. Empty if it can honour all.
+    /// Returns the needs that the broker cannot honour. Empty if it can honour all.
     #[must_use]
-    pub fn unmet(&self, queue: &str, facts: &Facts) -> Vec<String> {
+    pub fn unmet(&self, queue: &str, facts: &Facts) -> Vec<UnmetNeed> {
         let mut unmet = Vec::from_iter(self.nested_policies(queue));
-        if let (Some(&asked), Some(longest)) = (self.waits.last(), facts.delays.longest)
-            && asked > longest
+        if let (Some(&wait), Some(longest)) = (self.waits.last(), facts.delays.longest)
+            && wait > longest
         {
-            unmet.push(format!(
-                "the retry policy asks for a wait of {}, but {} can hold a message of queue `{queue}` for {} at \
-                 most: lower the policy's cap or schedule",
-                humantime::format_duration(asked),
-                facts.system,
-                humantime::format_duration(longest),
-            ));
+            unmet.push(UnmetNeed::WaitTooLong {
+                queue: queue.to_owned(),
+                system: facts.system,
+                wait,
+                longest,
+            });
         }
-        if let (Some(asked), Some(limit)) = (self.deliveries_on(facts), facts.limits.deliveries)
-            && asked >= limit
+        if let (Some(deliveries), Some(limit)) = (self.deliveries_on(facts), facts.limits.deliveries)
+            && deliveries >= limit
         {
-            unmet.push(format!(
-                "the layers turn a message of queue `{queue}` away after {}, but the broker takes it \
-                 away itself at {limit}: raise the queue's delivery limit above {asked}, or lower the layers' limit \
-                 (`poison_after`) below {limit}",
-                plural(asked, "delivery")
-            ));
+            unmet.push(UnmetNeed::DeliveryLimit { queue: queue.to_owned(), deliveries, limit });
         }
         if let (Some(attempts), Some(_)) = (self.attempts, facts.delays.in_place) {
             unmet.extend(self.unmet_in_place(attempts, queue, facts));
@@ -125,41 +119,31 @@ impl Needs {
         unmet
     }
 
-    /// Finds two policies around one handler. This concerns no broker, and no broker would reveal it.
-    fn nested_policies(&self, queue: &str) -> Option<String> {
+    /// Finds two policies around one handler.
+    fn nested_policies(&self, queue: &str) -> Option<UnmetNeed> {
         let [outer, .., inner] = &self.policies[..] else { return None };
-        let (outer, inner) = (waits_of(outer), waits_of(inner));
-        Some(format!(
-            "two retry policies are around one handler of queue `{queue}`: the inner one ({inner}) decides about every error, \
-             and the outer one ({outer}) never acts: remove one of them (`with_dead_letter_backoff`, `Backoff`)"
-        ))
+        Some(UnmetNeed::NestedPolicies {
+            queue: queue.to_owned(),
+            inner: inner.clone(),
+            outer: outer.clone(),
+        })
     }
 
     /// Checks a broker that retries by itself. Each attempt is a delivery of the same message there, so the limits of deliveries
     /// must leave room for all attempts.
-    fn unmet_in_place(&self, attempts: u32, queue: &str, facts: &Facts) -> Vec<String> {
-        let asked = match attempts {
-            u32::MAX => "without end".to_owned(),
-            attempts => format!("{attempts} times"),
-        };
+    fn unmet_in_place(&self, attempts: u32, queue: &str, facts: &Facts) -> Vec<UnmetNeed> {
         let mut unmet = Vec::new();
         if let Some(limit) = facts.limits.deliveries.filter(|&limit| attempts > limit) {
-            unmet.push(format!(
-                "the retry policy tries a message of queue `{queue}` {asked}, and the broker, which retries without copies \
-                 here, takes it away after it handed it out {limit} times: raise the queue's delivery limit, or lower the \
-                 policy's attempts"
-            ));
+            unmet.push(UnmetNeed::AttemptsAboveBroker { queue: queue.to_owned(), attempts, limit });
         }
-        if let Some(allowed) = self.deliveries_on(facts).filter(|&allowed| attempts > allowed) {
-            let which = if Some(allowed) == self.deliveries {
-                "the layers' limit (`poison_after`)"
-            } else {
-                "the queue's delivery limit, below which the layers stay"
-            };
-            unmet.push(format!(
-                "the retry policy tries a message of queue `{queue}` {asked}, and the layers turn it away after {allowed} \
-                 deliveries, which include the retries here: raise {which}, or lower the policy's attempts"
-            ));
+        if let Some(limit) = self.deliveries_on(facts).filter(|&limit| attempts > limit) {
+            let gives_way = Some(limit) != self.deliveries;
+            unmet.push(UnmetNeed::AttemptsAboveLayers {
+                queue: queue.to_owned(),
+                attempts,
+                limit,
+                gives_way,
+            });
         }
         unmet
     }
@@ -205,20 +189,6 @@ impl Needs {
 /// Returns the wanted number of deliveries, kept below the broker's limit.
 pub(crate) fn below(limit: u32, wanted: u32) -> u32 {
     wanted.min(limit.saturating_sub(1)).max(1)
-}
-
-fn waits_of(policy: &BTreeSet<Duration>) -> String {
-    /// Enough waits to recognize the policy.
-    const SHOWN: usize = 5;
-    if policy.is_empty() {
-        return "without waits".to_owned();
-    }
-    let mut shown: Vec<_> =
-        policy.iter().take(SHOWN).map(|&wait| humantime::format_duration(wait).to_string()).collect();
-    if policy.len() > SHOWN {
-        shown.push("…".to_owned());
-    }
-    format!("waits {}", shown.join(", "))
 }
 
 #[cfg(test)]
@@ -281,10 +251,10 @@ mod tests {
         let unmet = |needs: &Needs| needs.unmet("orders", &Facts::new("test"));
         assert!(unmet(&Needs::none().and(policy(&[1])).and(Needs::none())).is_empty());
         let nested = policy(&[60]).and(policy(&[1, 2, 3, 4, 5, 6]));
-        let said = unmet(&nested).remove(0);
+        let said = unmet(&nested).remove(0).to_string();
         assert!(said.contains("inner one (waits 1s, 2s, 3s, 4s, 5s, …)"), "{said}");
         assert!(said.contains("outer one (waits 1m)") && said.contains("`orders`"), "{said}");
-        assert!(unmet(&policy(&[]).and(policy(&[1])))[0].contains("outer one (without waits)"));
+        assert!(unmet(&policy(&[]).and(policy(&[1])))[0].to_string().contains("outer one (without waits)"));
         // Alternatives are not nested.
         let either = policy(&[1]).or(policy(&[2])).or(Needs::none());
         assert!(unmet(&either).is_empty());
@@ -309,5 +279,50 @@ mod tests {
         assert_eq!(unmet(11, 10, &facts), 1);
         assert_eq!(unmet(22, 10, &facts), 2);
         assert_eq!(unmet(u32::MAX, 10, &facts), 2);
+    }
+
+    #[test]
+    fn a_refusal_has_the_fields_of_its_sentence() {
+        let wait = Duration::from_secs(90);
+        let longest = Duration::from_secs(60);
+        let mut facts = Facts::new("test");
+        facts.delays.longest = Some(longest);
+        facts.limits.deliveries = Some(5);
+        let needs = Needs { waits: [wait].into(), deliveries: Some(7), ..Needs::none() };
+        let Err(refused @ OpenError::Refused(_)) = needs.check("orders", &facts) else {
+            panic!("it opens");
+        };
+        assert_eq!(
+            refused.to_string(),
+            "the retry policy asks for a wait of 1m 30s, but test can hold a message of queue `orders` for 1m at most: lower the \
+             policy's cap or schedule; the layers turn a message of queue `orders` away after 7 deliveries, but the broker takes \
+             it away itself at 5: raise the queue's delivery limit above 7, or lower the layers' limit (`poison_after`) below 5"
+        );
+        let OpenError::Refused(unmet) = refused else { unreachable!() };
+        let queue = || "orders".to_owned();
+        let wait = UnmetNeed::WaitTooLong { queue: queue(), system: "test", wait, longest };
+        assert_eq!(unmet, [wait, UnmetNeed::DeliveryLimit { queue: queue(), deliveries: 7, limit: 5 }]);
+    }
+
+    #[test]
+    fn limits_of_attempts_in_place_are_told_apart() {
+        let mut facts = Facts::new("test");
+        facts.limits.deliveries = Some(4);
+        facts.delays.in_place = Some(InPlace::Any { longest: Duration::from_secs(1) });
+        let mut needs = Needs { attempts: Some(u32::MAX), deliveries: Some(9), ..Needs::none() };
+        needs.deliveries_give_way = true;
+        let said = needs.unmet("q", &facts).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let [broker, layers] = &said[..] else { panic!("{said:?}") };
+        assert_eq!(
+            broker,
+            "the retry policy tries a message of queue `q` without end, and the broker, which retries without copies here, takes \
+             it away after it handed it out 4 times: raise the queue's delivery limit, or lower the policy's attempts"
+        );
+        assert_eq!(
+            layers,
+            "the retry policy tries a message of queue `q` without end, and the layers turn it away after 3 deliveries, which \
+             include the retries here: raise the queue's delivery limit, below which the layers stay, or lower the policy's \
+             attempts"
+        );
     }
 }

@@ -35,6 +35,15 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     said
 }
 
+/// Returns the texts of all items, with the separator between them.
+///
+/// ```
+/// assert_eq!(redrive_core::text::joined(&[1, 2], "; "), "1; 2");
+/// ```
+pub fn joined(items: &[impl Display], separator: &str) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
+}
+
 /// Returns a count with its word: `1 message`, `2 messages`, `3 entries`. For texts that people read.
 ///
 /// ```

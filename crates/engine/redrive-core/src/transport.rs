@@ -10,3 +10,4 @@ pub use crate::needs::Needs;
 pub use crate::publisher::{Outgoing, Publish};
 pub use crate::settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use crate::transport_error::{OpenError, SettleError};
+pub use crate::unmet_need::UnmetNeed;

@@ -4,16 +4,16 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::text::with_causes;
+use crate::text::{joined, with_causes};
+use crate::unmet_need::UnmetNeed;
 
 /// Why a transport was not opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The broker cannot honour the [needs](crate::transport::Needs): one sentence each, with what to do. Nothing was
-    /// declared, as far as this was known before.
-    #[error("{}", .0.join("; "))]
-    Refused(Vec<String>),
+    /// The broker cannot honour these [needs](crate::transport::Needs). Nothing was declared, as far as this was known before.
+    #[error("{}", joined(.0, "; "))]
+    Refused(Vec<UnmetNeed>),
     /// Any other error.
     #[error(transparent)]
     Failed(#[from] TransportError),

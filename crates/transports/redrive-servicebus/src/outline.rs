@@ -35,7 +35,7 @@ impl Options {
 pub(crate) fn outline(options: &Options, needs: &Needs) -> Outline {
     let of = options.clone();
     let outline = Outline::new(options.facts()).resting(move |settlement| rest(&of, settlement));
-    let refused = options.unmet(needs).into_iter().map(Finding::refused);
+    let refused = options.unmet(needs).into_iter().map(Finding::unmet);
     refused.chain(options.warning().map(Finding::warning)).fold(outline, Outline::with)
 }
 

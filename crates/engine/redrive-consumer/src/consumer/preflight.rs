@@ -50,7 +50,7 @@ impl Preflight {
 
     /// What the broker does not honour, or may not honour.
     pub(super) fn findings(&self, facts: &Facts) -> Vec<Finding> {
-        let unmet = self.needs.unmet(&self.queue, facts).into_iter().map(Finding::refused);
+        let unmet = self.needs.unmet(&self.queue, facts).into_iter().map(Finding::unmet);
         unmet.chain(self.doubtful(facts).into_iter().map(Finding::warning)).collect()
     }
 

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redrive_core::{Disposition, TransportError, text::with_causes};
+use redrive_core::text::{joined, with_causes};
+use redrive_core::transport::UnmetNeed;
+use redrive_core::{Disposition, TransportError};
 
 /// Counts how the deliveries of a consumer ended, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,12 +98,12 @@ impl Counters {
 #[non_exhaustive]
 pub enum ConsumerError {
     /// The broker cannot honour the configuration. No message was taken.
-    #[error("the consumer of queue `{queue}` refuses to start: {}", .unmet.join("; "))]
+    #[error("the consumer of queue `{queue}` refuses to start: {}", joined(.unmet, "; "))]
     Refused {
         /// The queue.
         queue: String,
-        /// What cannot be honoured, and what to do: one sentence each.
-        unmet: Vec<String>,
+        /// The needs that cannot be honoured.
+        unmet: Vec<UnmetNeed>,
     },
     /// The ledger cannot be used. No message was taken.
     #[error("the consumer of queue `{queue}` did not start: {what}")]

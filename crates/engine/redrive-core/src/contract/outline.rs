@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::facts::Facts;
 use crate::settlement::Settlement;
+use crate::unmet_need::UnmetNeed;
 
 /// What a transport would do with messages that fail: the facts, and the place where each settlement leaves its message.
 /// [`Transport::outline`](super::Transport::outline) returns it without asking the broker, and
@@ -51,6 +52,9 @@ pub struct Finding {
     pub severity: Severity,
     /// One sentence, with what to do.
     pub text: String,
+    /// The need that the broker cannot honour, if it is one. Not part of the JSON, which has its sentence.
+    #[cfg_attr(feature = "json", serde(skip))]
+    pub unmet: Option<UnmetNeed>,
 }
 
 /// The consequence of a [`Finding`].
@@ -120,25 +124,35 @@ impl Finding {
     /// Creates a finding with which the consumer cannot start.
     #[must_use]
     pub fn refused(text: impl Into<String>) -> Self {
-        Self { severity: Severity::Refused, text: text.into() }
+        Self::new(Severity::Refused, text)
+    }
+
+    /// Creates a finding about a need that the broker cannot honour: the consumer cannot start.
+    #[must_use]
+    pub fn unmet(need: UnmetNeed) -> Self {
+        Self { text: need.to_string(), unmet: Some(need), severity: Severity::Refused }
     }
 
     /// Creates a finding that the consumer only logs.
     #[must_use]
     pub fn warning(text: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, text: text.into() }
+        Self::new(Severity::Warning, text)
     }
 
     /// Creates a finding about something that could not be checked.
     #[must_use]
     pub fn unchecked(text: impl Into<String>) -> Self {
-        Self { severity: Severity::Unchecked, text: text.into() }
+        Self::new(Severity::Unchecked, text)
     }
 
     /// Creates a finding for information.
     #[must_use]
     pub fn note(text: impl Into<String>) -> Self {
-        Self { severity: Severity::Note, text: text.into() }
+        Self::new(Severity::Note, text)
+    }
+
+    fn new(severity: Severity, text: impl Into<String>) -> Self {
+        Self { severity, text: text.into(), unmet: None }
     }
 }
 

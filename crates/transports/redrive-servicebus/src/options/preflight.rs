@@ -1,6 +1,6 @@
 //! The facts of a transport, and the checks of its options before it receives the first message.
 
-use redrive_core::transport::{Facts, HeaderLimit, InPlace, NativeDeadLetter, Needs, OpenError};
+use redrive_core::transport::{Facts, HeaderLimit, InPlace, NativeDeadLetter, Needs, OpenError, UnmetNeed};
 use redrive_core::{TransportError, TransportErrorKind};
 use redrive_transport::header_size;
 
@@ -108,8 +108,8 @@ impl Options {
         if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
     }
 
-    /// Returns the unmet needs that the facts do not show: one sentence each, with what to do.
-    pub(crate) fn unmet(&self, needs: &Needs) -> Vec<String> {
+    /// Returns the unmet needs that the facts do not show.
+    pub(crate) fn unmet(&self, needs: &Needs) -> Vec<UnmetNeed> {
         let mut unmet = Vec::from_iter(self.unmet_by_pause(needs));
         unmet.extend(self.unmet_in_sessions(needs));
         unmet.extend(self.unmet_by_delivery_count(needs));
@@ -118,10 +118,13 @@ impl Options {
         let copies =
             retries && self.sessions.is_none() && needs.waits.last().is_none_or(|&wait| wait > longest_held);
         if let (Entity::Subscription { .. }, None, true) = (&self.entity, &self.retry_queue, copies) {
-            unmet.push(format!(
-                "retries of the subscription `{}` would be copies sent to its topic, and reach every other subscription: \
-                 name a queue of its own with `Options::retry_queue`",
-                self.entity
+            unmet.push(self.ruled_out_by(
+                "Options::retry_queue",
+                format!(
+                    "retries of the subscription `{}` would be copies sent to its topic, and reach every other subscription: \
+                     name a queue of its own with `Options::retry_queue`",
+                    self.entity
+                ),
             ));
         }
         #[cfg(feature = "rest")]
@@ -131,46 +134,48 @@ impl Options {
 
     /// Refuses a policy whose waits hold a session too long. This is no fact of the broker: a fact would also cut the longer waits
     /// that an error or a handler asks for.
-    fn unmet_by_pause(&self, needs: &Needs) -> Option<String> {
+    fn unmet_by_pause(&self, needs: &Needs) -> Option<UnmetNeed> {
         let longest = self.sessions.map(|_| self.longest_rest())?;
-        let asked = needs.waits.last().copied().filter(|&asked| asked > longest)?;
-        Some(format!(
-            "the retry policy asks for a wait of {}, but servicebus can hold a message of queue `{}` for {} at most: lower the \
-             policy's cap or schedule",
-            humantime::format_duration(asked),
-            self.entity.path(),
-            humantime::format_duration(longest),
-        ))
+        let wait = needs.waits.last().copied().filter(|&wait| wait > longest)?;
+        let system = self.facts().system;
+        Some(UnmetNeed::WaitTooLong { queue: self.entity.path(), system, wait, longest })
     }
 
     /// Refuses too many attempts in sessions: each attempt is a delivery of the same message, and one delivery must be left for a
     /// crash.
-    fn unmet_in_sessions(&self, needs: &Needs) -> Option<String> {
+    fn unmet_in_sessions(&self, needs: &Needs) -> Option<UnmetNeed> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
         let attempts = needs.attempts.filter(|&attempts| self.sessions.is_some() && attempts >= limit)?;
         let asked = match attempts {
             u32::MAX => "without a known limit".to_owned(),
             attempts => format!("{attempts} times"),
         };
-        Some(format!(
+        let sentence = format!(
             "the retry policy tries a message of `{entity}` {asked}, and in a session each attempt counts towards the \
              entity's MaxDeliveryCount, which is {limit} (`Options::max_delivery_count`): limit the policy's attempts to \
              fewer, or raise both"
-        ))
+        );
+        Some(self.ruled_out_by("Options::max_delivery_count", sentence))
     }
 
     /// Refuses a `MaxDeliveryCount` below 3 if nobody set the limit of deliveries. Of two deliveries, the handler would get only
     /// one: everything that a crashed process had in flight would be rejected without being handled.
-    fn unmet_by_delivery_count(&self, needs: &Needs) -> Option<String> {
+    fn unmet_by_delivery_count(&self, needs: &Needs) -> Option<UnmetNeed> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
         let gives_way = needs.deliveries.is_some() && needs.deliveries_give_way;
         (gives_way && limit < MIN_DELIVERY_COUNT).then(|| {
-            format!(
+            let sentence = format!(
                 "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a crashed \
                  process had in flight would be dead-lettered, unhandled, as the suspected cause; raise it to \
                  {MIN_DELIVERY_COUNT} or more"
-            )
+            );
+            self.ruled_out_by("Options::max_delivery_count", sentence)
         })
+    }
+
+    /// Creates the unmet need for a setting that must change.
+    pub(super) fn ruled_out_by(&self, setting: &'static str, sentence: String) -> UnmetNeed {
+        UnmetNeed::Setting { queue: self.entity.path(), setting, sentence }
     }
 
     /// Returns a warning for the log when the transport is opened. The setting is accepted, because somebody chose it.

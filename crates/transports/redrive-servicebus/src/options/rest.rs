@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::TransportError;
-use redrive_core::transport::{Facts, HeaderLimit, NativeDeadLetter};
+use redrive_core::transport::{Facts, HeaderLimit, NativeDeadLetter, UnmetNeed};
 use redrive_transport::header_size;
 
 use super::preflight::refused;
@@ -69,14 +69,15 @@ impl Options {
     }
 
     /// Returns what the REST API cannot do for a consumer, with what to do.
-    pub(crate) fn unmet_by_rest(&self) -> Option<String> {
+    pub(crate) fn unmet_by_rest(&self) -> Option<UnmetNeed> {
         let missing = self.backend == Backend::Rest && self.dead_letter_queue.is_none();
         missing.then(|| {
-            format!(
+            let sentence = format!(
                 "the REST API cannot dead-letter a message of `{}`: name an ordinary queue that dead letters are moved to, \
                  with `Options::dead_letter_queue`, or use `Backend::Amqp`",
                 self.entity
-            )
+            );
+            self.ruled_out_by("Options::dead_letter_queue", sentence)
         })
     }
 
