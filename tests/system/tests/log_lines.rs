@@ -67,7 +67,7 @@ async fn every_line_of_the_table_is_written_at_its_level() {
         "lost while it was handled",
         "not copied",
         "the message cannot be copied",
-        "handed out before",
+        "redelivered after",
         "handled alone",
     ] {
         let lines = events.iter().filter(|(_, fields)| fields["message"].starts_with(text));

@@ -68,7 +68,7 @@ async fn decisions_are_as_loud_as_they_matter_and_tell_no_secret() {
     let level_of = |text: &str| lines.iter().find(|(_, line)| line.contains(text)).map(|(level, _)| *level);
     assert_eq!(level_of("failed: tried again"), Some(Level::INFO));
     assert_eq!(level_of("failed: goes to the dead-letter shelf"), Some(Level::WARN));
-    assert_eq!(level_of("the consumer takes messages"), Some(Level::INFO));
+    assert_eq!(level_of("the consumer started"), Some(Level::INFO));
     assert!(lines.iter().all(|(_, line)| !line.contains("hunter2")), "{lines:?}");
 }
 

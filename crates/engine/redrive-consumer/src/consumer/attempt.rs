@@ -58,7 +58,7 @@ impl<T: Transport> Attempts<T> {
                 message_id = delivery.id(),
                 queue = self.shared.queue(),
                 %reason,
-                "another program put this message back from a shelf, where it was for this reason: it begins afresh, as a first attempt"
+                "another program moved this message from a shelf back to the work queue; it was shelved for this reason, and starts again with attempt 1"
             );
         }
         let (known, ticket) = self.redelivery.arrived(&delivery);
@@ -119,7 +119,7 @@ impl<T: Transport> Attempts<T> {
             && let Some(wait_on) =
                 Settlement::wait_on(&delivery, &self.shared.planning(&self.shared.signals.facts()))
         {
-            tracing::debug!("not due yet: continues to wait");
+            tracing::debug!("not due yet: the message continues to wait");
             drop(service);
             if wait_on.leaves_history_out() {
                 self.settling.cannot_copy(&delivery, &mut in_flight, &NO_ROOM);
@@ -152,7 +152,7 @@ impl<T: Transport> Attempts<T> {
             tracing::warn!(
                 message_id = delivery.id(),
                 queue = self.shared.queue(),
-                "lost while it was handled: the handler was dropped, and the message is redelivered, uncharged"
+                "lost while it was handled: the handler was dropped, and the message is redelivered; this does not count as an attempt"
             );
             self.redelivery.leave(&mut in_flight.ticket, Known::ComesAgain);
             drop(receipt);
@@ -186,7 +186,7 @@ impl<T: Transport> Attempts<T> {
         tracing::info!(
             message_id = delivery.id(),
             queue = self.shared.queue(),
-            "deduplicated: it was settled before, and only its acknowledgement was lost"
+            "deduplicated: the message was already settled, and only its acknowledgement was lost"
         );
         if let Ended::Settled = self.settling.settle(delivery, in_flight, receipt, Settlement::Complete).await
         {
@@ -315,7 +315,7 @@ impl<T: Transport> Attempts<T> {
         let publisher = self.shared.publisher.clone();
         tokio::spawn(async move {
             if let Err(error) = request.report(&publisher).await {
-                tracing::debug!(%error, "not reported as handled");
+                tracing::debug!(%error, "the result of the message could not be reported to the run that waits for it");
             }
         });
     }

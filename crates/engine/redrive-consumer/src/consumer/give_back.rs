@@ -18,7 +18,7 @@ pub(crate) async fn give_back_unstarted<T: Transport>(phases: &Phases<T>) -> u32
     let parting = async {
         if let Err(error) = phases.shared.receiver.set_limit(0).await {
             // Without a connection the broker hands out nothing.
-            tracing::warn!(%error, "the intake could not be stopped in order");
+            tracing::warn!(%error, "the broker did not confirm that the intake stopped");
         }
         // Take them out one at a time: a delivery taken out but not released before the timeout is charged by the broker.
         while let Ok(Some(received)) = phases.shared.receiver.receive().await {
@@ -28,7 +28,7 @@ pub(crate) async fn give_back_unstarted<T: Transport>(phases: &Phases<T>) -> u32
     };
     if timeout(BROKER_TIMEOUT, parting).await.is_err() {
         tracing::warn!(
-            "not everything could be given back in time: the broker does it when the connection ends"
+            "some messages could not be given back in time: the broker redelivers them when the connection ends"
         );
     }
     redelivered

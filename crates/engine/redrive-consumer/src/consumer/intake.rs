@@ -245,7 +245,7 @@ impl<R: Send + 'static> Intake<R> {
         self.give_back(phases).await;
         give_back_unstarted(phases).await;
         let queue = phases.shared.queue();
-        tracing::info!(queue, "paused, as asked");
+        tracing::info!(queue, "intake paused by request");
         phases.shared.note(&Change::Paused);
         phases.shared.tell(&Event::Paused { queue });
     }
@@ -263,7 +263,7 @@ impl<R: Send + 'static> Intake<R> {
         self.paused = false;
         self.resumed_at = Instant::now();
         let queue = phases.shared.queue();
-        tracing::info!(queue, "resumed, as asked");
+        tracing::info!(queue, "intake resumed by request");
         phases.shared.note(&Change::Resumed);
         phases.shared.tell(&Event::Resumed { queue });
         Ok(())
@@ -277,11 +277,11 @@ impl<R: Send + 'static> Intake<R> {
         let queue = phases.shared.queue();
         if shut {
             self.give_back_reservation(phases);
-            tracing::error!(queue, "takes no more messages: copies cannot be stored");
+            tracing::error!(queue, "intake paused: the broker does not store copies");
             phases.shared.note(&Change::Blocked);
             phases.shared.tell(&Event::IntakePaused { queue });
         } else {
-            tracing::info!(queue, "takes messages again: copies can be stored");
+            tracing::info!(queue, "intake resumed: the broker stores copies again");
             phases.shared.note(&Change::Unblocked);
             phases.shared.tell(&Event::IntakeResumed { queue });
         }

@@ -128,8 +128,8 @@ impl<R: Send + 'static> Isolation<R> {
                 queue = phases.shared.queue(),
                 message_id = delivery.id(),
                 delivery_count = delivery.broker_delivery_count(),
-                "handled alone: it was handed out before and did not come to an end; should the process die now, this \
-                 message is the reason"
+                "handled alone: an earlier delivery did not finish; if the process dies now, this \
+                 message is the cause"
             );
             phases.shared.counters.suspect();
             phases.shared.tell(&Event::Suspect { delivery });
@@ -151,7 +151,7 @@ impl<R: Send + 'static> Isolation<R> {
             sleep_until(until).await;
             tracing::warn!(
                 queue = phases.shared.queue(),
-                "handlers still run: what was handed out before is handled one at a time beside them"
+                "handlers still run after the grace period: suspect messages are handled one at a time beside them"
             );
         }
         self.wait_until = None;
@@ -207,7 +207,7 @@ impl<R: Send + 'static> Isolation<R> {
             tracing::info!(
                 queue = phases.shared.queue(),
                 suspects,
-                "what was handed out before has come to an end: messages are handled side by side again"
+                "isolation ended: all suspects are settled, concurrency restored"
             );
             phases.shared.note(&Change::IsolationEnded);
             phases.shared.tell(&Event::IsolationEnded { suspects });
@@ -258,8 +258,8 @@ fn announce<T: Transport>(phases: &Phases<T>, delivery: &Delivery) {
         queue = phases.shared.queue(),
         message_id = delivery.id(),
         delivery_count = delivery.broker_delivery_count(),
-        "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
-         at a time, until one arrives that nobody had in flight"
+        "redelivered after an unfinished delivery: a process may have died while handling it; from now on messages are handled one \
+         at a time, until a message arrives that was never in flight before"
     );
     phases.shared.note(&Change::Isolated);
     phases.shared.tell(&Event::IsolationBegan { delivery });

@@ -34,13 +34,13 @@ fn is_the_end(error: TransportErrorKind, has_received: bool) -> bool {
 /// Returns the log line of a refusal. `is_new`: it was not refused before, or not in this part.
 fn log_line(partly: bool, is_new: bool) -> &'static str {
     match (partly, is_new) {
-        (false, true) => "cannot receive: tries again until it can",
-        (false, false) => "still cannot receive, for another reason: tries again until it can",
+        (false, true) => "cannot receive: retrying until it succeeds",
+        (false, false) => "still cannot receive, for another reason: retrying until it succeeds",
         (true, true) => {
-            "cannot receive from one of its queues: tries again until it can, and receives from the others"
+            "cannot receive from one of its queues: retrying until it succeeds, and receiving from the others"
         }
         (true, false) => {
-            "still cannot receive from one of its queues, for another reason: tries again until it can, and receives from the others"
+            "still cannot receive from one of its queues, for another reason: retrying until it succeeds, and receiving from the others"
         }
     }
 }

@@ -79,7 +79,7 @@ async fn run_to_end<T: Transport>(
         biased;
         phases = starting => phases?,
         () = asked_to_end => {
-            tracing::info!(queue = transport.queue(), "asked to end before it has started");
+            tracing::info!(queue = transport.queue(), "shutdown requested during startup");
             transport.close().await;
             return Ok(Report::default());
         }
@@ -112,7 +112,7 @@ async fn run_started<T: Transport>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
     let queue = phases.shared.queue();
-    tracing::info!(queue, concurrency = phases.shared.settings.concurrency, "the consumer takes messages");
+    tracing::info!(queue, concurrency = phases.shared.settings.concurrency, "the consumer started");
     phases.shared.note(&Change::Started);
     phases.shared.tell(&Event::Started { queue, system: phases.shared.system });
     let mut end = EndTold(Some(&phases));
@@ -126,7 +126,7 @@ async fn run_started<T: Transport>(
     );
     let ended = consume(&phases, &control, &mut workers, shutdown).await;
     match &ended {
-        Ok(()) => tracing::info!(queue, "the consumer ends on request"),
+        Ok(()) => tracing::info!(queue, "shutdown requested: the consumer ends"),
         Err(error) => tracing::error!(%error, "the consumer ends"),
     }
     phases.shared.note(&Change::Stopping);
@@ -155,7 +155,7 @@ impl<T: Transport> Drop for EndTold<'_, T> {
         if let Some(phases) = self.0 {
             tracing::warn!(
                 queue = phases.shared.queue(),
-                "the consumer was dropped before its end: what is in flight is redelivered"
+                "the consumer was dropped while running: messages in flight are redelivered"
             );
             self.tell(None);
         }
@@ -216,7 +216,7 @@ async fn start<T: Transport>(
         tracing::warn!(
             queue,
             named,
-            "according to the ledger, a process died with these messages: each is handled alone"
+            "according to the ledger, a process died with these messages in flight: each is handled alone"
         );
     }
     let phases = Phases::new(transport, (receiver, state), service, settings, rule, ledger, reception);
@@ -235,7 +235,7 @@ async fn finish<T: Transport>(phases: &Phases<T>, mut workers: Workers<Job<Recei
     if timeout(phases.shared.settings.grace, finishing).await.is_err() {
         tracing::warn!(
             unfinished = workers.open(),
-            "the grace period is over: what still runs is given back"
+            "the grace period is over: unfinished messages are given back"
         );
     }
     phases.shared.over.send_replace(true);
@@ -244,12 +244,12 @@ async fn finish<T: Transport>(phases: &Phases<T>, mut workers: Workers<Job<Recei
         if timeout(ABORT_TIMEOUT, workers.all_done(reap)).await.is_err() {
             tracing::error!(
                 blocked = workers.open(),
-                "handlers block their threads: they are abandoned, and the broker takes their messages back with the connection"
+                "some handlers block their threads and cannot be stopped: they are abandoned, and the broker redelivers their messages when the connection ends"
             );
         }
     }
     if timeout(BROKER_TIMEOUT, phases.shared.transport.close()).await.is_err() {
-        tracing::warn!("the transport did not close in time");
+        tracing::warn!("the broker connection did not close in time");
     }
     // Idle workers hold the ledger too, and the next consumer may need it at once.
     if workers.open() == 0 {

@@ -136,11 +136,11 @@ impl<T: Transport> Settling<T> {
                     trouble = None;
                     on_hold.get_or_insert_with(|| self.hold(in_flight));
                     if is_new {
-                        tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), "not copied: the message stays in flight, and takes one place of the concurrency; the others go on");
+                        tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), "not copied: the message stays in flight and occupies one place of the concurrency; other messages are handled");
                     }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
-                    tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and no more are taken");
+                    tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and the intake is paused until a retry succeeds");
                 }
                 // The signal may arrive during the next try: subscribe before it.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());

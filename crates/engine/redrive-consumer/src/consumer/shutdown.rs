@@ -16,10 +16,10 @@
 pub async fn shutdown_signal() {
     let mut signals = Signals::listen();
     signals.next().await;
-    tracing::info!("asked to end; a second signal ends the process at once");
+    tracing::info!("shutdown requested; a second signal ends the process at once");
     tokio::spawn(async move {
         signals.next().await;
-        tracing::warn!("asked to end a second time: what is in flight is redelivered");
+        tracing::warn!("second shutdown signal: the process ends now; messages in flight are redelivered");
         std::process::exit(130);
     });
 }

@@ -86,7 +86,7 @@ impl<T: Transport> Stacks<T> {
         let queue = self.shared.queue();
         let after = since.elapsed();
         if waits_for == WaitsFor::RateLimit {
-            tracing::info!(queue, ?after, "takes no messages for now: the rate limit allows none yet");
+            tracing::info!(queue, ?after, "intake waits: the rate limit is used up");
             self.shared.note(&Change::RateLimited(since));
             return;
         }
@@ -94,7 +94,7 @@ impl<T: Transport> Stacks<T> {
             queue,
             ?after,
             layer = %waits_for,
-            "takes no messages: this layer is not ready, and nothing is being handled whose end could make it ready. If others \
+            "intake waits: this layer is not ready, and nothing is being handled whose end could make it ready. If others \
              share its limit, look at what they hold"
         );
         let layer = waits_for.to_string();
@@ -109,7 +109,7 @@ impl<T: Transport> Stacks<T> {
             self.shared.note(&Change::RateLimitEnded);
             return;
         }
-        tracing::info!(queue, ?after, layer = %waits_for, "takes messages again: the layer is ready");
+        tracing::info!(queue, ?after, layer = %waits_for, "intake resumed: the layer is ready");
         self.shared.note(&Change::Ready);
         self.shared.tell(&Event::Ready { queue, after });
     }

@@ -153,7 +153,7 @@ impl InFlightLog {
                  not counted there; make room, or give the consumer another path"
             ),
             Ok(()) if failed_before => {
-                tracing::info!(path = %self.path.display(), "the ledger is written again");
+                tracing::info!(path = %self.path.display(), "the ledger can be written again");
             }
             _ => {}
         }
@@ -177,7 +177,7 @@ impl InFlightLog {
                 own(&self.path, file).map_err(io::Error::other)?;
             }
             written.lock = lock;
-            tracing::warn!(path = %self.path.display(), "the lock of the ledger was deleted, and is made again");
+            tracing::warn!(path = %self.path.display(), "the lock file of the ledger was deleted: it is created again");
         }
         if !is_at(&written.file, &self.path) {
             // What is written to it is read by nobody.
