@@ -42,7 +42,7 @@ pub(crate) async fn settle(
         // An older broker would deliver it again immediately, in a loop.
         Settlement::RetryInPlace { wait } => match shared.options.delay.refused_by(receipt.version()) {
             None => {
-                info!(rests_in = %shared.queue(), ?wait, "held back by the broker, at least as long as asked");
+                info!(rests_in = %shared.queue(), ?wait, "retry delayed by the broker, for at least the requested wait");
                 return receipt.fail().await.map_err(SettleError::lost);
             }
             Some(refused) => return Err(unsupported(refused, receipt)),

@@ -151,7 +151,7 @@ async fn a_queue_that_is_gone_with_its_messages_is_a_warning() {
     publish(&transport, message("a")).await;
     complete(&transport, next(&transport).await.receipt).await;
     let warned = |lines: &[String]| {
-        let said = lines.iter().filter(|line| line.contains("one that was there is gone"));
+        let said = lines.iter().filter(|line| line.contains("one is gone"));
         said.inspect(|line| assert!(line.contains(" WARN "), "{line}")).count()
     };
     assert_eq!(warned(&logged()), 0, "at the first start nothing is gone");
@@ -249,13 +249,13 @@ async fn many_messages_to_a_missing_queue_declare_it_once(url: &str, queue_type:
     let messages = || (0..500).map(|number| message(number.to_string()));
     let refused = transport.publisher().publish_all(messages()).await;
     assert_eq!(refused.iter().filter(|stored| stored.is_ok()).count(), 500, "{refused:?}");
-    declared_once("declaring a queue that a message was published to");
+    declared_once("declaring a missing queue that a message was published to");
     scene.delete(&scene.queue).await;
     let publisher = transport.publisher();
     let later = messages().map(|message| publisher.publish_after(message, Duration::from_millis(500)));
     let stored = futures::future::join_all(later).await;
     assert!(stored.iter().all(Result::is_ok), "{stored:?}");
-    declared_once("declaring a queue that a message was published to");
+    declared_once("declaring a missing queue that a message was published to");
     transport.close().await;
     for queue in [scene.queue.clone(), scene.dead_letters(), scene.rung(500)] {
         scene.delete(&queue).await;

@@ -127,6 +127,6 @@ mod tests {
         let in_session = Options::new("orders").sessions(Sessions::concurrent(1)).max_delivery_count(5);
         assert!(refused(in_session).contains("counts towards the entity's MaxDeliveryCount, which is 5"));
         let subscription = Options::new(Entity::subscription("orders", "billing"));
-        assert!(refused(subscription).contains("name a queue of its own with `Options::retry_queue`"));
+        assert!(refused(subscription).contains("name a separate queue with `Options::retry_queue`"));
     }
 }

@@ -94,7 +94,7 @@ impl Consumers {
                         if first_error.is_none() {
                             first_error = Some(error);
                         } else {
-                            tracing::error!(%error, "another consumer ended with an error");
+                            tracing::error!(%error, "another consumer of the group ended with an error");
                         }
                     }
                 }

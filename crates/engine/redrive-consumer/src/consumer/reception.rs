@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn of_a_consumer_that_receives_in_part_nothing_more_is_said() {
         for is_new in [false, true] {
-            assert!(log_line(true, is_new).contains("receives from the others"));
+            assert!(log_line(true, is_new).contains("receiving from the others"));
             assert!(!log_line(false, is_new).contains("queues"));
             assert_eq!(log_line(true, is_new).contains("another reason"), !is_new);
         }

@@ -136,7 +136,7 @@ impl<T: Transport> Settling<T> {
                     trouble = None;
                     on_hold.get_or_insert_with(|| self.hold(in_flight));
                     if is_new {
-                        tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), "not copied: the message stays in flight and occupies one place of the concurrency; other messages are handled");
+                        tracing::error!(%error, message_id = delivery.id(), queue = self.shared.queue(), settlement = settlement.name(), "not copied: the message stays in flight, and occupies one place of the concurrency; other messages are handled");
                     }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());

@@ -145,7 +145,7 @@ impl InFlightLog {
             Err(error) if !failed_before && is_lost => tracing::error!(
                 path = %self.path.display(), %error,
                 "the ledger was deleted, or its lock: messages are handled all the same, but one that kills the process now is \
-                 not counted there; restore its folder, and give each consumer of each process a ledger of its own"
+                 not counted there; restore its folder, and give each consumer of each process its own ledger"
             ),
             Err(error) if !failed_before => tracing::error!(
                 path = %self.path.display(), %error,
@@ -260,7 +260,7 @@ fn own(path: &Path, file: File) -> Result<File, String> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(format!(
-            "the ledger {} is in use by another consumer: give each consumer of each process a ledger of its own",
+            "the ledger {} is in use by another consumer: give each consumer of each process its own ledger",
             path.display()
         )),
         Err(TryLockError::Error(error)) => {

@@ -37,7 +37,7 @@ impl fmt::Display for Holder {
                 "a run or an edit of redrive works on the shelf: messages that it holds are not seen",
             ),
             Self::Unknown => f.write_str(
-                "the broker does not let this user know whether others hold messages of the shelf, which are not seen then: on RabbitMQ grant \
+                "the broker does not tell this user whether others hold messages of the shelf, which cannot be seen then: on RabbitMQ grant \
                  configure and read on `^redrive-(lease|look)\\.`",
             ),
             Self::Look => {

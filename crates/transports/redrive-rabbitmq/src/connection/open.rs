@@ -128,7 +128,10 @@ impl Connection {
         }
         let unusable = self.unusable.load(Ordering::Relaxed);
         if unusable > 0 {
-            warn!(unusable, "no channel number is left on the connection to RabbitMQ: making a new one");
+            warn!(
+                unusable,
+                "no channel number is free on the connection to RabbitMQ: opening a new connection"
+            );
             // If that fails, the connection is gone already.
             let _ = self.with_timeout(self.lapin.close(200, "no channel number is left".into())).await;
         }

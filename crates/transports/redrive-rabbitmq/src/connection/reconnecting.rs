@@ -77,7 +77,7 @@ impl ReconnectingConnection {
             let asked = &mut address.uri_mut().query.heartbeat;
             if *asked == Some(0) {
                 warn!(
-                    "heartbeat=0 in the URL of RabbitMQ: ignored, because a dead connection would not be noticed"
+                    "`heartbeat=0` in the RabbitMQ URL is ignored: without heartbeats a dead connection is not noticed"
                 );
             }
             *asked =
@@ -113,7 +113,7 @@ impl ReconnectingConnection {
         let Some(connection) = self.0.close().await else { return };
         if connection.is_blocked() {
             // A broker in an alarm does not read from it: nothing can be answered until the alarm is over.
-            debug!(connection = %self.0.connector().name, "left: RabbitMQ accepts no messages, and answers nothing");
+            debug!(connection = %self.0.connector().name, "dropping the connection: RabbitMQ accepts no messages and does not answer");
             return;
         }
         let closing = async {
@@ -122,7 +122,7 @@ impl ReconnectingConnection {
         };
         if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
             let name = &self.0.connector().name;
-            warn!(connection = %name, "RabbitMQ does not answer to the closing of the connection; leaving it");
+            warn!(connection = %name, "RabbitMQ did not confirm `connection.close` in time; dropping the connection");
         }
     }
 
@@ -237,7 +237,7 @@ impl Connector {
             while let Some(event) = events.next().await {
                 match event {
                     Event::ConnectionBlocked(reason) => {
-                        warn!(connection = %name, %reason, "RabbitMQ accepts no more messages: its memory or disk is full");
+                        warn!(connection = %name, %reason, "RabbitMQ accepts no messages: its memory or disk is full");
                     }
                     Event::ConnectionUnblocked => {
                         info!(connection = %name, "RabbitMQ accepts messages again");

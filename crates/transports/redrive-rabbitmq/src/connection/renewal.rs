@@ -55,7 +55,7 @@ pub(crate) async fn keep_fresh(
         wait = match renew(&connection, &*provider, within).await {
             Ok(None) => return,
             Ok(Some(fresh)) => {
-                info!(connection = %name, "RabbitMQ took the renewed credentials");
+                info!(connection = %name, "RabbitMQ accepted the renewed credentials");
                 backoff.reset();
                 // New credentials do not cure a refusal that comes directly after a renewal.
                 sleep(AFTER_RENEWAL).await;

@@ -85,7 +85,7 @@ pub(crate) fn unpack(headers: &mut Headers) {
                 }
             }
         }
-        Err(why) => warn!("the header `{STORY}` of a message is not readable: {why}"),
+        Err(why) => warn!("the header `{STORY}` of a message cannot be read: {why}"),
     }
 }
 

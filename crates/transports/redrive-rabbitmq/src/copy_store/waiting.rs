@@ -67,7 +67,7 @@ impl CopyStore {
                 Err(error) if error::is_not_declared(&error) && self.facts.leave_out(&route) => {
                     warn!(
                         queue = %self.plan.names.work, delay_queue = route.target(), %error,
-                        "no further delay queue can be declared: waits are put together from those that are there"
+                        "no further delay queue can be declared: longer waits are composed of the existing ones"
                     );
                     self.plan_again(&mut waiting)?;
                 }

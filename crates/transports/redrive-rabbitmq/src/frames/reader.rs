@@ -278,7 +278,7 @@ impl FrameReader {
             frame = whole,
             longest,
             left_out,
-            "RabbitMQ hands out a message whose headers are larger than a frame: it cannot be handled or copied, only set aside"
+            "RabbitMQ delivered a message whose headers are larger than a frame: it cannot be handled or copied, only set aside"
         );
         let shortened = HEAD + payload.len() + END;
         frame[HEAD - SIZE..HEAD].copy_from_slice(&u32::try_from(payload.len()).ok()?.to_be_bytes());

@@ -85,7 +85,7 @@ pub(crate) async fn compare(
             Some(policies) => found.with_policies(policies, &needed.name),
             None => found,
         };
-        debug!(queue = %needed.name, ?found, "compared with what is needed");
+        debug!(queue = %needed.name, ?found, "compared the queue with the needed one");
         if preflight.is_some() && *task == Task::Declare {
             compared.findings.extend(audit::declaration(needed, &found));
         }

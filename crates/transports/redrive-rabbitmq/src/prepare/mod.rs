@@ -203,7 +203,7 @@ impl QueuePreparation {
                 } else {
                     warn!(
                         %queue, %missing,
-                        "declaring the queues again: one that was there is gone, with all messages that it held"
+                        "declaring the queues again: one is gone, with all messages in it"
                     );
                 }
                 self.distrust();
@@ -229,7 +229,7 @@ impl QueuePreparation {
                     return Err(TransportError::new(TransportErrorKind::Unreachable, error.to_string()));
                 }
                 Consequence::Ignore => {
-                    warn!(queue = %self.queue(), %error, "missing or unavailable: the intake goes on without it");
+                    warn!(queue = %self.queue(), %error, "a queue is missing or unavailable: receiving continues without it");
                 }
                 Consequence::FailAtLast if *task == Task::Verify && error::is_missing(&error) => {
                     missing.push(part);
@@ -267,7 +267,7 @@ impl QueuePreparation {
             return self.declare_parts(parts).await;
         }
         if let Some(spare) = strategy.spare(route) {
-            info!(queue = route.target(), "declaring a delay queue for a wait that was not known before");
+            info!(queue = route.target(), "declaring a delay queue for a new wait");
             return self.declare_parts(vec![spare]).await;
         }
         let _one_at_a_time = self.declaring.lock().await;
@@ -290,7 +290,7 @@ impl QueuePreparation {
         let _one_at_a_time = self.declaring.lock().await;
         let connection = self.control().await?;
         let missing = parts.last().map(ToString::to_string).unwrap_or_default();
-        info!(queue = %self.queue(), missing, "declaring a queue that a message was published to");
+        info!(queue = %self.queue(), missing, "declaring a missing queue that a message was published to");
         let all: Vec<_> = parts.iter().collect();
         let declared = topology::declare_all(&connection.channel_to_ask().await?, &all).await;
         if !declared {
@@ -326,7 +326,7 @@ impl QueuePreparation {
     fn note_new(&self, named: Option<String>) {
         let wait = self.options.new_queue_wait;
         let new_queue = named.as_deref().unwrap_or("any");
-        info!(queue = %self.queue(), new_queue, ?wait, "a quorum queue may be new: copies are stored after this wait");
+        info!(queue = %self.queue(), new_queue, ?wait, "a quorum queue may be new: copies are published after this wait");
         self.new_queues.note(named, wait);
     }
 

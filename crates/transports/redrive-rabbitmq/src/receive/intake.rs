@@ -74,7 +74,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
             }
             Some(Err(failed)) => {
                 let pause = backoff.next_wait();
-                warn!(queue = %shared.queue(), error = %failed, ?pause, "cannot take deliveries, trying again");
+                warn!(queue = %shared.queue(), error = %failed, ?pause, "cannot receive; trying again");
                 shared.facts.send_connection(Err(failed));
                 pause
             }

@@ -114,7 +114,7 @@ impl Subscription {
             let error = error::consuming(shared.queue(), cause);
             if missing { Refused::Missing(error) } else { Refused::Other(error) }
         })?;
-        info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "taking deliveries");
+        info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "receiving deliveries");
         let within = shared.options.ack_within;
         let interruptions = shared.deliveries.interruptions_before(connection.epoch);
         let connection = Arc::clone(connection);
@@ -149,7 +149,7 @@ impl Subscription {
     /// connection that is lost meanwhile.
     pub(super) async fn rest_after_cancel(&mut self) {
         let _ = timeout(CANCEL_TIMEOUT, self.ended()).await;
-        debug!(epoch = self.channel.epoch(), "takes no more deliveries");
+        debug!(epoch = self.channel.epoch(), "stopped receiving deliveries");
     }
 }
 

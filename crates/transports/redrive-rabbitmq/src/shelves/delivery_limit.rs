@@ -39,10 +39,10 @@ impl ReadEffect {
         if found == Found::Unknown {
             warn!(
                 queue,
-                "the delivery limit of this shelf is not known: a low one may remove what is read often"
+                "the delivery limit of this shelf is not known: if it is low, the broker may remove messages that are read often"
             );
         }
-        debug!(queue, ?found, "a shelf with a name of its own");
+        debug!(queue, ?found, "this shelf has a custom name");
         Ok(Self::of(found, connection.version))
     }
 

@@ -52,7 +52,7 @@ impl ShelfLease {
             Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
                 warn!(
                     %shelf, queue = shared.queue(), %error,
-                    "runs on this shelf from other machines cannot be kept out"
+                    "no permission to lock this shelf: runs on other machines are not kept out"
                 );
                 return Ok(None);
             }

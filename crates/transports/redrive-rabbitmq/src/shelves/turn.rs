@@ -105,7 +105,7 @@ impl RabbitMqShelves {
             Ok(Some(lock)) => Some(lock),
             Ok(None) => return Err(refusal::no_turn(self.shared.queue(), shelf, &queue, patience)),
             Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
-                warn!(%shelf, queue = self.shared.queue(), %error, "looks at this shelf cannot take turns: one beside another sees a part");
+                warn!(%shelf, queue = self.shared.queue(), %error, "readers of this shelf cannot take turns: two that read at the same time each see only a part");
                 None
             }
             Err(error) => return Err(error),

@@ -55,7 +55,7 @@ impl RabbitMqShelves {
         }
         report.complete(shelf, which);
         let (queue, left_out) = (self.shared.queue(), report.left_out);
-        info!(%shelf, queue, done = report.done(), of = report.entries.len(), left_out, "worked through a shelf");
+        info!(%shelf, queue, done = report.done(), of = report.entries.len(), left_out, "processed a shelf");
         Ok(worked)
     }
 

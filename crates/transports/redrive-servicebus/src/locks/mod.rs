@@ -271,7 +271,7 @@ impl Locks {
                 }
             },
             Err(error) => {
-                warn!(%entity, locks = locks.len(), %error, "locks could not be renewed");
+                warn!(%entity, locks = locks.len(), %error, "locks of messages could not be renewed; trying again");
                 self.try_again(locks);
             }
         }

@@ -88,7 +88,7 @@ impl Options {
         for (option, queue) in [("retry_queue", retry), ("parking_queue", parking)] {
             if is(queue, work) || is(queue, &entity.path()) {
                 return Err(refused(format!(
-                    "`{option}` is `{work}`, from which `{entity}` is consumed: name a queue of its own, or leave it out"
+                    "`{option}` is `{work}`, from which `{entity}` is consumed: name another queue, or leave the option out"
                 )));
             }
         }
@@ -122,7 +122,7 @@ impl Options {
                 "Options::retry_queue",
                 format!(
                     "retries of the subscription `{}` would be copies sent to its topic, and reach every other subscription: \
-                     name a queue of its own with `Options::retry_queue`",
+                     name a separate queue with `Options::retry_queue`",
                     self.entity
                 ),
             ));
@@ -246,7 +246,7 @@ mod tests {
         let mut options = Options::new("orders");
         options.dead_letter_queue = Some("dead".to_owned());
         let error = options.check(None).expect_err("it would do nothing").to_string();
-        assert!(error.contains("leave it out"), "{error}");
+        assert!(error.contains("leave the option out"), "{error}");
     }
 
     #[test]

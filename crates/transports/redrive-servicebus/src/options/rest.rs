@@ -61,7 +61,7 @@ impl Options {
         let read = self.sources().into_iter().any(|source| source.path().eq_ignore_ascii_case(queue));
         if read || self.parking_queue.as_ref().is_some_and(|parking| parking.eq_ignore_ascii_case(queue)) {
             return Err(refused(format!(
-                "the queue `{queue}` is used for the dead letters of `{}` and for something else: name a queue of its own",
+                "the queue `{queue}` is used for the dead letters of `{}` and for something else: name a separate queue",
                 self.entity
             )));
         }
@@ -119,7 +119,7 @@ mod tests {
             options.parking_queue("parking").dead_letter_queue("parking"),
         ] {
             let error = check(&options).expect_err("it is used twice").to_string();
-            assert!(error.contains("of its own"), "{error}");
+            assert!(error.contains("a separate queue"), "{error}");
         }
     }
 

@@ -104,7 +104,7 @@ impl SessionIntake {
                     continue;
                 }
                 Some(Err(TakeError { error, .. })) => {
-                    warn!(entity = %self.consumed.path, %error, "a session was interrupted, or none accepted; trying again");
+                    warn!(entity = %self.consumed.path, %error, "a session was interrupted, or none could be accepted; trying again");
                     self.is_verified = false;
                     self.consumed.refused(error, self.wire.as_ref()).await;
                     true

@@ -135,7 +135,7 @@ impl ServiceBusShelves {
             let taken = match receiver.next(self.shared.options.max_wait_time).await {
                 Ok(Some(taken)) => taken,
                 Ok(None) => {
-                    debug!(place = %path, left = chosen.len(), "selected messages are in flight at another client, or gone");
+                    debug!(place = %path, left = chosen.len(), "some selected messages are in flight at another client or no longer exist");
                     break None;
                 }
                 Err(error) => break Some(tried(error)),

@@ -19,7 +19,7 @@ async fn what_the_start_would_refuse_is_found() -> Result<(), BoxError> {
     for (options, part) in [
         (ServiceBus::options("nobody"), "`nobody`"),
         (subscription().retry_queue("gone"), "`gone`"),
-        (subscription(), "name a queue of its own with `Options::retry_queue`"),
+        (subscription(), "name a separate queue with `Options::retry_queue`"),
         (ServiceBus::options("sessions"), "Sessions::concurrent("),
         (ServiceBus::options("orders").sessions(Sessions::concurrent(2)), "`orders`"),
         (ServiceBus::options("onward"), "forwards its messages (`ForwardTo`)"),

@@ -188,7 +188,7 @@ impl Poller {
                         self.state.demand.lock().ending = true;
                         let _ = self.to.send(Err(error));
                     }
-                    Err(panicked) => warn!(entity = %self.source, error = %panicked, "a request panicked"),
+                    Err(panicked) => warn!(entity = %self.source, error = %panicked, "a request to Service Bus panicked"),
                 },
                 Ok(()) = spare.changed(), if is_wanted => {
                     self.inner.take_spare(&self.source).into_iter().for_each(|arrived| self.deliver(arrived));
