@@ -65,7 +65,7 @@ async fn end_on_signal(mut signals: Signals, interrupted: Arc<Notify>) {
     interrupted.notify_one();
     if timeout(TOLD_AFTER, given_back()).await.is_err() {
         note!(
-            "giving back what was read. Ctrl-C again ends at once, and RabbitMQ counts a delivery for what is held then"
+            "giving back the messages that were read. Ctrl-C again ends at once; RabbitMQ then counts a delivery for each message still held"
         );
         tokio::select! {
             _ = timeout(AT_MOST, given_back()) => {}

@@ -91,7 +91,7 @@ pub(crate) fn finish() -> Result<()> {
     write(io::Write::flush);
     match UNWRITABLE.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(anyhow!("what was printed is not complete: stdout cannot be written: {error}"))
+            Err(anyhow!("the output is incomplete: cannot write to stdout: {error}"))
         }
         _ => Ok(()),
     }

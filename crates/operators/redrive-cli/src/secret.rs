@@ -95,7 +95,7 @@ impl fmt::Display for SecretSource {
             }
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Env(_) if !self.may_be_named() => f.write_str(
-                "an environment variable: what was given is no name of one (it is not shown, because it may be the secret itself)",
+                "an environment variable: the given text is not the name of one (it is not shown, because it may be the secret itself)",
             ),
             Self::Env(name) => write!(f, "environment variable {name}"),
             Self::Command(command) => write!(f, "command `{command}`"),

@@ -49,7 +49,7 @@ pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace:
     require_reason(saved.plan.entries().len() as u64, pace.reason.as_deref())
         .map_err(|error| usage(format!("{error}: pass --reason")))?;
     if !ask::agreed(&saved.plan, pace)? {
-        bail!("not done: the answer was no. The plan {} is kept", saved.plan.id());
+        bail!("cancelled. Plan {} was kept", saved.plan.id());
     }
     let state = State::open(global)?;
     let begun = begin(&state, desk, saved, pace.options(), by, global.timeout).await?;
@@ -150,14 +150,14 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                     held = if waits { held + 1 } else { 0 };
                     if held == TOLD_AFTER {
                         let without = match progress.activity {
-                            Activity::Held(_) => "; with `--ignore-work-queue` a run does not wait",
+                            Activity::Held(_) => "; `--ignore-work-queue` skips this check",
                             _ => "",
                         };
-                        bar.suspend(|| note!("{}. It goes on by itself{without}", activity(&progress)));
+                        bar.suspend(|| note!("{}. Continues automatically{without}", activity(&progress)));
                     }
                     if let Activity::Paused(reason) = progress.activity {
                         if !told {
-                            bar.suspend(|| note!("{reason}. `redrive runs resume {id}` goes on, `redrive runs abort {id}` ends it"));
+                            bar.suspend(|| note!("{reason}. Continue with `redrive runs resume {id}`, stop with `redrive runs abort {id}`"));
                         }
                         told = true;
                         // Nobody looks at it.
@@ -179,7 +179,7 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                         _ => {
                             // The journal says what is done.
                             bar.finish_and_clear();
-                            note!("ended in the middle of a step: `redrive runs resume {id}` goes on");
+                            note!("ended in the middle of a step: continue with `redrive runs resume {id}`");
                             std::process::exit(INTERRUPTED);
                         }
                     }
@@ -231,8 +231,8 @@ pub(crate) fn activity(progress: &RunProgress) -> String {
     match &progress.activity {
         Activity::Checking => "compares the plan with the shelf".to_owned(),
         Activity::Sending | Activity::WaitingForRate => format!("at most {} a second", progress.rate),
-        Activity::WaitingForTurn => "waits: others read the shelf".to_owned(),
-        Activity::Looking => "checks what became of them".to_owned(),
+        Activity::WaitingForTurn => "waits: another reader has the shelf".to_owned(),
+        Activity::Looking => "checks the results".to_owned(),
         Activity::WaitingForCanary => "waits for the results of the first ones".to_owned(),
         Activity::Held(why) => format!("waits: {why}"),
         Activity::Paused(reason) => format!("{reason}"),

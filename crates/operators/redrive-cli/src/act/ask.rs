@@ -64,7 +64,7 @@ pub(super) fn counted(count: usize, action: &str) -> Result<bool> {
 
 fn answer(question: &Question, text: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        return Err(usage("nobody can be asked: there is no terminal. Pass --yes"));
+        return Err(usage("cannot ask for confirmation without a terminal. Pass --yes"));
     }
     let _ = write!(std::io::stderr(), "{text}");
     std::io::stderr().flush()?;
@@ -79,7 +79,7 @@ fn answer(question: &Question, text: &str) -> Result<bool> {
                 Question::Confirm => 0,
             };
             bail!(
-                "not done: the count did not match. `{}` was typed, for {}",
+                "cancelled: the count did not match. `{}` was typed, for {}",
                 one_line(&answer, 40),
                 plural(count, "message")
             )

@@ -40,7 +40,7 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
         command.which.shelf = handle.shelf().into();
     }
     if !command.yes && !std::io::stdin().is_terminal() {
-        return Err(usage("nobody can be asked: there is no terminal. Pass --yes to store the edit"));
+        return Err(usage("cannot ask for confirmation without a terminal. Pass --yes to store the edit"));
     }
     let selected = select(global, &context, &command.which).await?;
     let entry = &selected.only()?.entry;
@@ -62,13 +62,13 @@ pub(crate) async fn run(global: &Global, mut command: Edit) -> Result<Exit> {
     });
     let edit = match edit {
         Ok(Some(edit)) => edit,
-        Ok(None) => bail!("the text is as it was: nothing was changed"),
+        Ok(None) => bail!("the text was not edited: nothing was changed"),
         Err(error) => return Err(kept(&text, error)),
     };
     print(&printable(&diff(original, edit.message())));
     let action = if command.keep { "keep this edit on the shelf" } else { "send this edit back" };
     if !command.yes && !confirmed(action)? {
-        bail!("not done: the answer was no");
+        bail!("cancelled: nothing was changed");
     }
 
     let then = if command.keep { Then::Keep } else { Then::SendBack };

@@ -56,13 +56,13 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
         require_reason(count as u64, reason).map_err(|error| usage(format!("{error}: pass --reason")))?;
         if !command.yes && !std::io::stdin().is_terminal() {
             return Err(usage(
-                "nothing was changed, and nobody can be asked: there is no terminal. Pass --yes to store the edits, or --dry-run to \
+                "nothing was changed: cannot ask for confirmation without a terminal. Pass --yes to store the edits, or --dry-run to \
                  see all of them",
             ));
         }
         edited_stays(&selected.desk, shelf)?;
         if !command.yes && !counted(count, "edit")? {
-            bail!("not done: the answer was no");
+            bail!("cancelled: nothing was changed");
         }
     }
 
@@ -252,7 +252,7 @@ fn finish(
 fn ended_early(done: u64, count: usize, originals: Option<&str>) -> String {
     let originals = originals.map_or_else(String::new, |path| format!(". The originals are in {path}"));
     format!(
-        "edited {done} of {}, and not the rest: the same command goes on with it, and makes a plan of all{originals}",
+        "edited {done} of {}, not the rest: run the same command again to continue; it makes a plan of all{originals}",
         plural(count, "message")
     )
 }
@@ -264,7 +264,8 @@ mod tests {
     #[test]
     fn an_edit_that_ended_early_says_what_is_changed_and_how_it_goes_on() {
         let text = ended_early(36, 400, Some("/state/originals/edit-1.jsonl"));
-        for said in ["edited 36 of 400 messages", "not the rest", "the same command goes on", "edit-1.jsonl"]
+        for said in
+            ["edited 36 of 400 messages", "not the rest", "run the same command again", "edit-1.jsonl"]
         {
             assert!(text.contains(said), "{text}");
         }

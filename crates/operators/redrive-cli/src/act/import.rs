@@ -52,7 +52,7 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
         print(&printable(&differs));
     }
     if !command.yes && !counted(importing.left(), "put back")? {
-        bail!("not done: the answer was no");
+        bail!("cancelled: nothing was changed");
     }
     let mut audit = state.audit()?;
     let restored = importing.run(&state, &desk).await?;
@@ -79,7 +79,7 @@ pub(super) fn finish(restored: Restored, refusals: &[String], done: &str) -> Res
     }
     let refused = restored.refused.len();
     if let Some(error) = restored.ended {
-        return Err(error.context(format!("the rest was not {done}: the same command goes on with it")));
+        return Err(error.context(format!("the rest was not {done}: run the same command again to continue")));
     }
     if refused == 0 {
         return Ok(Exit::Ok);

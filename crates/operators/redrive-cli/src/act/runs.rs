@@ -26,14 +26,14 @@ pub(crate) async fn run(global: &Global, command: Runs) -> Result<Exit> {
     }
 }
 
-/// Asks something of a run that goes on in another process of this machine.
+/// Asks something of a run that runs in another process of this machine.
 fn control(global: &Global, run: &str, what: Ask) -> Result<Exit> {
     let context = global.broker()?;
     global.may_act(&context)?;
     let state = State::open(global)?;
     let id = state.run(run)?;
     if !state.journals()?.is_running(&id)? {
-        return Err(usage(format!("the run {id} does not go on now: `redrive runs list` says how it ended")));
+        return Err(usage(format!("run {id} is not running now: `redrive runs list` says how it ended")));
     }
     ask(&state.asks(&id), what)?;
     Ok(Exit::Ok)
@@ -89,9 +89,9 @@ fn listed(state: &State, folder: &JournalFolder, id: &str) -> Result<Listed, Jou
     let (header, ended) = (replay.header.clone(), replay.ended.clone());
     let report = replay.into_run(UncertainEntries::Leave).report();
     let ended = match ended {
-        None if folder.is_running(id)? => "no: it goes on".to_owned(),
+        None if folder.is_running(id)? => "no: it is running".to_owned(),
         None if state.unwritten(id).exists() => "no: its journal could not be written".to_owned(),
-        None => "no: its process ended without a note, as one that is killed".to_owned(),
+        None => "no: its process ended without a note; it was probably killed".to_owned(),
         Some(stopped) => words(stopped.as_ref(), &report),
     };
     Ok(Listed { header, report, ended })
@@ -129,9 +129,9 @@ fn nothing_left(global: &Global, id: &str, replay: &Replay) -> Result<Option<Exi
         return Ok(None);
     }
     told(global, id, &report, replay.ended.as_ref().and_then(Option::as_ref))?;
-    note!("nothing is left to do in this run: nothing was changed");
+    note!("this run has nothing left to do: nothing was changed");
     if came_back(&report) > 0 {
-        note!("what came back is on the shelf again: repair its cause, then make another plan");
+        note!("the messages that came back are on the shelf again: repair the cause, then make another plan");
     }
     Ok(Some(Exit::Incomplete))
 }

@@ -37,7 +37,7 @@ pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
         print(&printable(&differs));
     }
     if !command.yes && !counted(undoing.left(), "restore")? {
-        bail!("not done: the answer was no");
+        bail!("cancelled: nothing was changed");
     }
     let restored = undoing.run(&state, &desk, operator(command.reason.as_deref())).await?;
     print(&format!("{} of {} restored", restored.done, undoing.left()));

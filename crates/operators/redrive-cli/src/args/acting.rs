@@ -15,7 +15,7 @@ pub(crate) struct MakePlan {
     /// Only this message; may be given several times
     #[arg(long, value_name = "HANDLE")]
     pub(crate) handle: Vec<String>,
-    /// All messages of the shelf: nothing is assumed
+    /// All messages of the shelf; never the default
     #[arg(long)]
     pub(crate) all: bool,
     /// With --all, on a shelf that other queues share: also messages that do not tell where they failed
@@ -24,7 +24,7 @@ pub(crate) struct MakePlan {
     /// What to do with them
     #[arg(long, value_enum, default_value = "redrive")]
     pub(crate) action: Action,
-    /// Messages that were redriven so often go to the parking shelf
+    /// Messages redriven this often go to the parking shelf
     #[arg(long, default_value_t = 3)]
     pub(crate) max_redrives: u32,
 }
@@ -52,10 +52,10 @@ pub(crate) struct Pace {
     /// Messages a second, at most
     #[arg(long, default_value_t = 10)]
     pub(crate) rate: u32,
-    /// How many messages go first; the others wait for their fate
+    /// How many messages go first; the others wait for their results
     #[arg(long, default_value_t = 5)]
     pub(crate) canary: u32,
-    /// How long their fate is awaited: longer than all retries of the consumer together
+    /// How long to wait for these results: longer than all retries of the consumer together
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) canary_wait: Duration,
     /// How long each rate lasts: 1, 10, 100 a second, up to --rate
@@ -64,10 +64,10 @@ pub(crate) struct Pace {
     /// Sends also while nobody consumes the work queue, or while it grows; the first messages prove nothing then
     #[arg(long)]
     pub(crate) ignore_work_queue: bool,
-    /// Why; required for more than 100 messages. It stands in the audit log
+    /// Why; required for more than 100 messages. The audit log records it
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// Asks nothing
+    /// Skips the confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
@@ -87,13 +87,13 @@ pub(crate) struct AtOnce {
     /// Only this message; may be given several times
     #[arg(long, value_name = "HANDLE")]
     pub(crate) handle: Vec<String>,
-    /// All messages of the shelf: nothing is assumed
+    /// All messages of the shelf; never the default
     #[arg(long)]
     pub(crate) all: bool,
     /// With --all, on a shelf that other queues share: also messages that do not tell where they failed
     #[arg(long)]
     pub(crate) with_unknown: bool,
-    /// Messages that were redriven so often go to the parking shelf
+    /// Messages redriven this often go to the parking shelf
     #[arg(long, default_value_t = 3)]
     pub(crate) max_redrives: u32,
     #[command(flatten)]
@@ -116,10 +116,10 @@ pub(crate) struct Edit {
     /// Allows changes that decide where the message or its answer goes, as its id
     #[arg(long)]
     pub(crate) sensitive: bool,
-    /// Why. It stands in the audit log
+    /// Why. The audit log records it
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// Asks nothing
+    /// Skips the confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
@@ -128,10 +128,10 @@ pub(crate) struct Edit {
 pub(crate) struct Undo {
     /// The id of the run, or its beginning
     pub(crate) run: String,
-    /// Why. It stands in the audit log
+    /// Why. The audit log records it
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// Asks nothing
+    /// Skips the confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
@@ -145,7 +145,7 @@ pub(crate) enum Runs {
         /// The id of the run, or its beginning
         run: String,
     },
-    /// Ends a run after its current step; what was not sent stays on the shelf
+    /// Ends a run after its current step; unsent messages stay on the shelf
     Abort {
         /// The id of the run, or its beginning
         run: String,
@@ -158,14 +158,14 @@ pub(crate) enum Runs {
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         per_second: u32,
     },
-    /// Goes on with a run that is paused, was killed or has stopped
+    /// Continues a run that is paused, was killed or has stopped
     Resume {
         /// The id of the run, or its beginning
         run: String,
-        /// Sends messages again of which nobody knows whether they were sent
+        /// Sends messages again if it is unknown whether they were sent
         #[arg(long)]
         send_uncertain_again: bool,
-        /// Asks nothing
+        /// Skips the confirmation
         #[arg(long, short)]
         yes: bool,
     },
@@ -183,10 +183,10 @@ pub(crate) struct Import {
     /// Also messages that were exported from another queue
     #[arg(long)]
     pub(crate) from_other_queues: bool,
-    /// Why; required for more than 100 messages. It stands in the audit log
+    /// Why; required for more than 100 messages. The audit log records it
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// Asks nothing
+    /// Skips the confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }

@@ -101,7 +101,7 @@ fn without_secret(error: clap::Error, arguments: &[OsString]) -> clap::Error {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// How many messages are on the shelves of queues
+    /// Counts the messages on the shelves of queues
     #[command(
         after_help = "Examples:\n  redrive shelves orders invoices\n  redrive shelves --json | jq '.[].count'"
     )]
@@ -131,12 +131,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  redrive check orders --warn 100 --critical 1000\nExit codes: 0 ok, 1 warning, 2 critical, 3 unknown."
     )]
     Check(Check),
-    /// Says what an action would do, and keeps that plan
+    /// Shows what an action would do, and saves it as a plan
     #[command(
         after_help = "Examples:\n  redrive plan orders --group g1\n  redrive plan orders 'reason:Expired' --action discard\n  redrive plan orders --all\n  redrive apply PLAN"
     )]
     Plan(MakePlan),
-    /// Does what a plan says, and nothing else
+    /// Carries out a plan, and nothing else
     #[command(
         after_help = "Examples:\n  redrive apply 20261124T0251-1f3c --rate 50\n  redrive apply 20261124T0251-1f3c --yes --reason 'stock is back'"
     )]
@@ -149,7 +149,7 @@ pub(crate) enum Command {
     /// Moves messages to the parking shelf
     #[command(after_help = "Examples:\n  redrive park orders g2")]
     Park(AtOnce),
-    /// Removes messages; they are exported before, and `redrive undo` brings them back
+    /// Exports and removes messages; `redrive undo` restores them
     #[command(
         after_help = "Examples:\n  redrive discard orders 'header.tenant:loadtest' --reason 'load test'"
     )]
@@ -159,10 +159,10 @@ pub(crate) enum Command {
         after_help = "Examples:\n  redrive edit orders dead-letter/5f3a…\n  redrive edit orders dead-letter/5f3a… --keep     back onto the shelf\n  redrive edit orders g1 --jq '.body.currency = \"EUR\"' --dry-run     what it would change\n  redrive edit orders g1 --jq '.body.currency = \"EUR\"'     all of a group, back onto the shelf"
     )]
     Edit(Edit),
-    /// Brings back what a run discarded
+    /// Restores the messages that a run discarded
     #[command(after_help = "Examples:\n  redrive undo RUN")]
     Undo(Undo),
-    /// The runs of plans, and going on with one
+    /// Lists, controls and resumes runs
     #[command(
         subcommand,
         after_help = "Examples:\n  redrive runs list\n  redrive runs rate RUN 50\n  redrive runs pause RUN\n  redrive runs resume RUN"
@@ -173,12 +173,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  redrive serve orders invoices\n  redrive serve --token ada=/etc/redrive/ada --read-only-token wall=/etc/redrive/wall\n  redrive serve --listen 0.0.0.0:7420 --public-url https://ops.example/redrive --behind-proxy"
     )]
     Serve(Serve),
-    /// What becomes of a failing message, from the options of a consumer; asks no broker
+    /// Explains what happens to a failing message, from the options of a consumer; asks no broker
     #[command(
         after_help = "Examples:\n  redrive explain orders --options service.toml --section orders --kind rabbitmq\n  redrive explain orders --options appsettings.json --section Consumers.Orders --format mermaid"
     )]
     Explain(Explain),
-    /// The same, and what does not fit at the broker; changes nothing
+    /// The same, and compares the options with the broker; changes nothing
     #[command(
         after_help = "Examples:\n  redrive preflight orders --options service.toml --section orders\nExit codes: 0 the consumer would start, 1 it would not."
     )]

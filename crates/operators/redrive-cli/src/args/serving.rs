@@ -41,10 +41,10 @@ pub(crate) struct Serve {
     /// A proxy in front does TLS
     #[arg(long)]
     pub(crate) behind_proxy: bool,
-    /// A person, and the file with the token; the name stands in the audit log. May be given several times
+    /// A person, and the file with the token; the audit log records the name. May be given several times
     #[arg(long, value_name = "NAME=FILE")]
     pub(crate) token: Vec<String>,
-    /// The same, for somebody who may only look
+    /// The same, for a person who may only read
     #[arg(long, value_name = "NAME=FILE")]
     pub(crate) read_only_token: Vec<String>,
 }

@@ -86,7 +86,7 @@ pub(crate) async fn look_alone(desk: &Desk, shelf: Shelf, each: impl FnMut(Shelv
         None => Ok(()),
         Some(holder) => {
             let end = if holder == Holder::Unknown { "Grant it" } else { "Stop it" };
-            bail!("what is not seen on the {shelf} shelf may be there: {holder}. {end}, then try again")
+            bail!("the {shelf} shelf may have messages that cannot be seen: {holder}. {end}, then try again")
         }
     }
 }

@@ -75,7 +75,7 @@ impl Before {
         };
         let looked = look_alone(desk, self.shelf, each).await;
         looked
-            .context("cannot find out what an edit that was interrupted had stored: nothing was changed")?;
+            .context("cannot find out which messages an interrupted edit had stored: nothing was changed")?;
         Ok(self.past.became(&there.iter().collect::<Vec<_>>()))
     }
 }
@@ -195,7 +195,7 @@ impl Edits {
             true => audit.append(&record(desk, shelf, by, &filter, stored.done)),
             false => Ok(()),
         };
-        let noted = noted.context("what is edited could not be noted in the audit log");
+        let noted = noted.context("the edited messages could not be noted in the audit log");
         if let Err(error) = noted.and_then(|()| Ok(stored.journal.reached(Reached::Audited)?)) {
             // The same command notes it. What ended the edit counts, and what is left to do.
             note!("{error:#}");

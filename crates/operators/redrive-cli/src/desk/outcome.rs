@@ -35,16 +35,16 @@ pub(crate) fn words(stopped: Option<&StopReason>, report: &RunReport) -> String 
 /// Returns why a run ended early, and what to do next. `resume` is what resumes it: a command or a button.
 pub(crate) fn advice(stopped: &StopReason, resume: &str, report: &RunReport) -> String {
     match (stopped, report.left) {
-        (StopReason::Aborted, _) => "aborted: another plan takes the rest".to_owned(),
+        (StopReason::Aborted, _) => "aborted: make another plan for the rest".to_owned(),
         (StopReason::SameFailure, 0) => format!("stopped: {stopped}. Its cause is still there"),
         (StopReason::SameFailure, _) => {
-            format!("stopped: {stopped}. Its cause is still there: repair it, then {resume} goes on")
+            format!("stopped: {stopped}. Its cause is still there: repair it, then continue with {resume}")
         }
         (StopReason::TooManyFailures, 0) => format!("stopped: {stopped}"),
         (StopReason::TooManyFailures, _) => {
-            format!("stopped: {stopped}. Repair the cause, then {resume} goes on")
+            format!("stopped: {stopped}. Repair the cause, then continue with {resume}")
         }
-        _ => format!("stopped: {stopped}. {resume} goes on"),
+        _ => format!("stopped: {stopped}. Continue with {resume}"),
     }
 }
 
@@ -101,11 +101,11 @@ mod tests {
         let gone = report(&[EntryState::NotFound, EntryState::NotFound, EntryState::Done], Fate::FailedOther);
         assert_eq!(words(None, &gone), "over: 1 came back, 2 not found");
         let aborted = report(&[EntryState::Done, EntryState::NotTried], Fate::Done);
-        assert_eq!(words(Some(&StopReason::Aborted), &aborted), "aborted by a person");
+        assert_eq!(words(Some(&StopReason::Aborted), &aborted), "aborted by an operator");
         let nothing_left = advice(&StopReason::SameFailure, &resume_command("r1"), &back);
         assert_eq!(nothing_left, "stopped: the same failure came back. Its cause is still there");
         let some_left = advice(&StopReason::SameFailure, &resume_command("r1"), &aborted);
-        assert!(some_left.ends_with("repair it, then `redrive runs resume r1` goes on"), "{some_left}");
+        assert!(some_left.ends_with("repair it, then continue with `redrive runs resume r1`"), "{some_left}");
         assert!(is_complete(&done) && !is_complete(&back) && !is_complete(&gone) && !is_complete(&aborted));
     }
 }

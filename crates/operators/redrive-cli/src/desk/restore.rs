@@ -136,9 +136,9 @@ pub(super) async fn copies(desk: &Desk, shelf: Shelf) -> Result<HashMap<ContentD
         Err(error)
             if shelf == Shelf::Parking
                 && error.downcast_ref().is_some_and(TransportError::is_missing_shelf) => {}
-        looked => looked.with_context(|| {
-            format!("cannot compare with what is on the {shelf} shelf: nothing was put back")
-        })?,
+        looked => {
+            looked.with_context(|| format!("cannot compare with the {shelf} shelf: nothing was put back"))?
+        }
     }
     Ok(there)
 }

@@ -33,7 +33,8 @@ pub(super) enum Noted {
 impl JournalRecord for Note {
     const KIND: &'static str = "restored";
     const VERSION: u32 = 1;
-    const IF_LOST: &'static str = "compare the shelf with what was to be restored, then move this file away";
+    const IF_LOST: &'static str =
+        "compare the shelf with the messages that were to be restored, then move this file away";
 }
 
 impl RestoreJournal {

@@ -1,4 +1,4 @@
-//! Brings back what a run discarded.
+//! Restores the messages that a run discarded.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -61,7 +61,7 @@ impl Undoing {
         let originals = state.originals(run);
         if replay.header.plan.action() != PlanAction::Discard {
             return Err(usage(format!(
-                "only a discard can be undone: its consumer may have handled what was redriven. The originals are in {}",
+                "only a discard can be undone: the consumer may have handled redriven messages. The originals are in {}",
                 originals.display()
             )));
         }
@@ -236,7 +236,7 @@ async fn found(desk: &Desk, shelf: Shelf, wanted: &HashSet<EntryHandle>) -> Resu
         }
     };
     let looked = look_alone(desk, shelf, each).await;
-    looked.with_context(|| format!("cannot read what is on the {shelf} shelf: nothing was restored"))?;
+    looked.with_context(|| format!("cannot read the {shelf} shelf: nothing was restored"))?;
     Ok(there)
 }
 

@@ -66,7 +66,7 @@ impl Selected {
         match (entries.len(), entries.iter().next()) {
             (1, Some(entry)) => Ok(entry),
             (0, _) | (_, None) => Err(usage(format!(
-                "{} on the {} shelf of `{queue}`: `redrive browse {queue}` lists what is there",
+                "{} on the {} shelf of `{queue}`: `redrive browse {queue}` lists its messages",
                 self.nothing().unwrap_or_default(),
                 self.view.shelf(),
             ))),

@@ -207,7 +207,7 @@ const SHOWN: usize = 64 * 1024;
 /// Returns the lines of a body, unpacked: JSON is set out, with its digits, its keys and their order as they are; other text is as it is.
 pub(crate) fn body(message: &Message) -> Vec<String> {
     let view = BodyView::of(message);
-    let problem = view.problem().map(|problem| format!("(nobody can look into all of it: {problem})"));
+    let problem = view.problem().map(|problem| format!("(it cannot be read completely: {problem})"));
     let text = match (view.pretty(), view.text()) {
         (Some(pretty), _) => pretty,
         (None, Some(text)) => text.to_owned(),

@@ -108,7 +108,7 @@ pub(crate) fn read_token(argument: &str, read_only: bool) -> Result<(String, Who
         .split_once('=')
         // It may be the token itself.
         .ok_or_else(|| {
-            usage("a token is named by NAME=FILE, and FILE has it (what was given is not shown here)")
+            usage("a token is named by NAME=FILE, and FILE contains it (the given text is not shown here)")
         })?;
     let token = std::fs::read_to_string(Path::new(file))
         .with_context(|| format!("cannot read the file with the token of `{name}`"))?;

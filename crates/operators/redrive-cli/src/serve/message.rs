@@ -186,7 +186,7 @@ fn editor(web: &Web, who: &Who, one: &One, content: &str, above: &Markup) -> Res
             // A browser drops the first line feed of a text area.
             textarea name="text" rows="24" spellcheck="false" aria-label="the message" { "\n" (content) }
             p {
-                label { input type="checkbox" name="sensitive" value="yes"; " Also what decides where it goes, as its id" }
+                label { input type="checkbox" name="sensitive" value="yes"; " Allow changes to its id and to headers that decide where it goes" }
             }
             p { button name="then" value="show" { "Show the difference" } }
         }
@@ -226,7 +226,7 @@ pub(super) async fn store_edit(
     let edit = match edit {
         Ok(Some(edit)) => edit,
         Ok(None) => {
-            return Ok(editor(&web, &who, &one, &wanted, &html! { p.bad { "The text is as it was." } }));
+            return Ok(editor(&web, &who, &one, &wanted, &html! { p.bad { "The text was not edited." } }));
         }
         Err(error) => {
             let above = html! { p.bad { (text(&crate::exit::chain(&error))) } };

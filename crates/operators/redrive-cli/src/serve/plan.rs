@@ -132,9 +132,9 @@ fn form(web: &Web, saved: &SavedPlan) -> maud::Markup {
                 }
                 p {
                     label { "First " input type="number" name="canary" value="5" min="0" max="100000" required; " messages," }
-                    label { " and wait " input type="number" name="canary_wait" value="30" min="0" max="86400" required; " seconds what becomes of them" }
+                    label { " and wait " input type="number" name="canary_wait" value="30" min="0" max="86400" required; " seconds for their results" }
                 }
-                p { label { input type="checkbox" name="ignore_work_queue" value="yes"; " Send also while nobody consumes the work queue" } }
+                p { label { input type="checkbox" name="ignore_work_queue" value="yes"; " Send also while the work queue has no consumer" } }
             }
             p { label { "Why " input name="reason" size="40" required[needs_reason]; } }
             @if needs_count(plan) {
@@ -196,7 +196,7 @@ fn check_count(saved: &SavedPlan, typed: &str) -> Result<()> {
     let count = saved.plan.entries().len();
     if needs_count(&saved.plan) && typed.trim().parse() != Ok(count) {
         return Err(usage(format!(
-            "not done: type the number of messages, {count}, to {} them",
+            "nothing was changed: type the number of messages, {count}, to {} them",
             saved.plan.action()
         )));
     }

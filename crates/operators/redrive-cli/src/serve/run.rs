@@ -60,7 +60,7 @@ impl Now {
         let is_running = replay.ended.is_none() && folder.is_running(id)?;
         let report = replay.clone().into_run(UncertainEntries::Leave).report();
         let activity = match &replay.ended {
-            None if is_running => "goes on in another process of this machine".to_owned(),
+            None if is_running => "runs in another process of this machine".to_owned(),
             None => "was killed: it can be resumed".to_owned(),
             Some(None) => "the run is over".to_owned(),
             Some(Some(reason)) => advice(reason, "Resume", &report),
@@ -98,8 +98,8 @@ fn said(activity: &Activity) -> String {
     match activity {
         Activity::Checking => "compares the plan with the shelf".to_owned(),
         Activity::Sending | Activity::WaitingForRate => "sends".to_owned(),
-        Activity::WaitingForTurn => "waits: others read the shelf".to_owned(),
-        Activity::Looking => "checks what became of them".to_owned(),
+        Activity::WaitingForTurn => "waits: another reader has the shelf".to_owned(),
+        Activity::Looking => "checks the results".to_owned(),
         Activity::WaitingForCanary => "waits for the results of the first ones".to_owned(),
         Activity::Held(why) => format!("waits: {why}"),
         Activity::Paused(why) => why.to_string(),
@@ -211,7 +211,7 @@ pub(super) async fn control(
             None
         }
         ("resume", _) if !now.is_running && has_nothing_left(&now.replay, &now.report) => {
-            return Err(usage("nothing is left to do in this run").into());
+            return Err(usage("this run has nothing left to do").into());
         }
         ("resume", _) if !now.is_running => {
             web.resume(asked.id.clone(), by).await?;

@@ -50,7 +50,7 @@ pub(super) async fn show(State(web): State<Arc<Web>>, Extension(who): Extension<
 async fn row(web: &Web, desk: &Desk) -> Result<Markup> {
     let counts = counts(&web.global, desk).await?;
     let work_queue = within(web.global.timeout, async { Ok(desk.shelves.work_queue().await?) });
-    let work_queue = work_queue.await.context("cannot look at the work queue").unwrap_or_default();
+    let work_queue = work_queue.await.context("cannot read the work queue").unwrap_or_default();
     let mut rows = Vec::new();
     for mut counted in counts {
         let ShelfCount { shelf, count: Some(count), .. } = counted else { continue };

@@ -159,7 +159,7 @@ impl Web {
         resumed.await.map(drop)
     }
 
-    /// Brings back what a run discarded; it goes on when the request is over. A second click waits for the first one, and finds nothing
+    /// Restores the messages that a run discarded; it goes on when the request is over. A second click waits for the first one, and finds nothing
     /// left.
     ///
     /// # Errors

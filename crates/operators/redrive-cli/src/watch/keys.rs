@@ -82,7 +82,7 @@ impl Page {
 
     fn quit(&mut self) -> Option<Ask> {
         if self.run_goes_on() {
-            self.complain("a run goes on: Tab shows it, `a` there ends it after its step");
+            self.complain("a run is active: Tab shows it, `a` there ends it after its step");
             return None;
         }
         Some(Ask::Quit)
@@ -183,7 +183,7 @@ impl Page {
             return None;
         }
         if self.run_goes_on() {
-            self.complain("a run goes on: Tab shows it");
+            self.complain("a run is active: Tab shows it");
             return None;
         }
         if self.awaited.is_some() {
@@ -253,7 +253,7 @@ impl Page {
                     return self.ask_next();
                 }
                 self.give_up();
-                self.complain("not done: that is another number");
+                self.complain("cancelled: the number does not match");
                 None
             }
             (mut prompt, key) => {
@@ -276,7 +276,7 @@ impl Page {
         if let Some(plan) = &mut self.plan {
             plan.forget();
         }
-        self.say("not done");
+        self.say("cancelled");
         None
     }
 

@@ -63,7 +63,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     let shown = show(&mut terminal, page, worker, inbox, end).await;
     ratatui::restore();
     if let Some(run) = shown? {
-        note!("ended in the middle of a step: `redrive runs resume {run}` goes on");
+        note!("ended in the middle of a step: continue with `redrive runs resume {run}`");
         return Ok(Exit::Incomplete);
     }
     Ok(Exit::Ok)

@@ -193,7 +193,7 @@ fn many_messages_need_a_reason_and_their_count() {
         assert!(keys(&mut page, "stock is back\n").is_none());
         shows(&mut page, &["type 101 to "]);
         assert!(keys(&mut page, "100\n").is_none());
-        shows(&mut page, &["another number"]);
+        shows(&mut page, &["does not match"]);
         let ask = keys(&mut page, "\nwhy\n101\n");
         assert!(matches!(ask, Some(Ask::Begin { reason: Some(reason), .. }) if reason == "why"), "{action}");
     }

@@ -154,7 +154,7 @@ fn says_how_it_goes_on(cli: &Cli, ended: &Output) -> Vec<Value> {
     let done = edited(cli);
     assert_eq!(ended.code, 1, "{}\n{}", ended.out, ended.err);
     for said in [
-        &format!("edited {done} of {ORDERS} messages, and not the rest: the same command goes on"),
+        &format!("edited {done} of {ORDERS} messages, not the rest: run the same command again to continue"),
         "The originals are in ",
     ] {
         assert!(ended.err.contains(said), "{said}: {}", ended.err);

@@ -61,7 +61,7 @@ pub(crate) async fn interrupted(shop: &Shop) {
     signal(&looking, rustix::process::Signal::INT);
     let mut said = BufReader::new(looking.stderr.take().expect("piped")).lines();
     let said = said.next_line().await.expect("read").unwrap_or_default();
-    assert!(said.contains("giving back what was read"), "{said}");
+    assert!(said.contains("giving back the messages that were read"), "{said}");
     proxy.thaw();
     let ended = looking.wait().await.expect("it ends");
     assert_eq!(ended.code(), Some(130));
@@ -170,7 +170,7 @@ async fn unwritable(cli: &Cli) {
         let output = printing_to(cli, arguments, full.into()).await;
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(code == 3 || said.contains("what was printed is not complete"), "{arguments:?}: {said}");
+        assert!(code == 3 || said.contains("the output is incomplete"), "{arguments:?}: {said}");
     }
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

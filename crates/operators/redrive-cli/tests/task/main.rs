@@ -231,7 +231,7 @@ async fn the_task(shop: &Shop) {
     // Not changed, not done.
     let handle = cli.json(&["browse", queue]).await[0]["handle"].as_str().unwrap().to_owned();
     let unchanged = cli.with("EDITOR", "true").run(&["edit", queue, &handle, "--yes"]).await;
-    assert!(unchanged.code == 1 && unchanged.err.contains("as it was"), "{}", unchanged.err);
+    assert!(unchanged.code == 1 && unchanged.err.contains("was not edited"), "{}", unchanged.err);
 
     // What nobody needs is discarded, and was exported before.
     let discarded = cli.run(&["discard", queue, "g2", "--yes", "--reason", "test orders"]).await;

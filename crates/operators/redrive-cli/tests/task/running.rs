@@ -57,11 +57,11 @@ pub(crate) async fn control(shop: &Shop) {
     cli.ok(&["runs", "pause", &id]).await;
     cli.ok(&["runs", "resume", &id]).await;
     let listed = cli.ok(&["runs", "list"]).await;
-    assert!(listed.out.contains("it goes on"), "{}", listed.out);
+    assert!(listed.out.contains("it is running"), "{}", listed.out);
     // The journal of one that is about to begin hides no other.
     std::fs::write(cli.state().join("runs").join("0.jsonl"), "").expect("written");
     let listed = cli.ok(&["runs", "list"]).await;
-    assert!(listed.out.contains("it goes on") && listed.out.contains("about to begin"), "{}", listed.out);
+    assert!(listed.out.contains("it is running") && listed.out.contains("about to begin"), "{}", listed.out);
     let listed = cli.json(&["runs", "list"]).await;
     assert_eq!(listed[1]["run"], "0");
     assert!(listed[1]["error"].as_str().is_some_and(|error| error.contains("no header")), "{listed}");
@@ -114,7 +114,7 @@ pub(crate) async fn told_to_end(shop: &Shop) {
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
     assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));
     let listed = cli.ok(&["runs", "list"]).await;
-    assert!(listed.out.contains("aborted by a person"), "{}", listed.out);
+    assert!(listed.out.contains("aborted by an operator"), "{}", listed.out);
     shop.has_shelved(4).await;
     shop.tidy_up().await;
 }
@@ -152,7 +152,7 @@ pub(crate) async fn does_not_read_as_success(shop: &Shop) {
     let resumed = cli.run(&["runs", "resume", &id]).await;
     assert_eq!(resumed.code, 3, "{}\n{}", resumed.out, resumed.err);
     assert!(resumed.out.contains("1  came back with the same failure"), "{}", resumed.out);
-    assert!(resumed.err.contains("nothing is left to do in this run"), "{}", resumed.err);
+    assert!(resumed.err.contains("this run has nothing left to do"), "{}", resumed.err);
     assert_eq!(std::fs::read(&journal).expect("a journal"), before, "it changes nothing");
     service.stop().await;
 
@@ -225,7 +225,9 @@ pub(crate) async fn beside_a_consumer(shop: &Shop) {
     let import = cli.run(&["import", queue, &file, "--yes"]).await;
     assert_eq!(import.code, 1, "{}\n{}", import.out, import.err);
     assert!(
-        import.err.contains("nothing was put back: what is not seen on the dead-letter shelf may be there")
+        import
+            .err
+            .contains("nothing was put back: the dead-letter shelf may have messages that cannot be seen")
     );
     reader.close(200, "done".into()).await.expect("closed");
     shop.has_shelved(5).await;

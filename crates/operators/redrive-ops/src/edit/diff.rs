@@ -56,7 +56,7 @@ pub fn diff(original: &Message, edited: &Message) -> String {
         if of(&before) == of(&after) {
             let _ = writeln!(
                 text,
-                "{part}: it differs only in what is not shown (a secret, white space or a line end)"
+                "{part}: it differs only in parts that are not shown (a secret, white space or a line end)"
             );
         }
     }

@@ -81,7 +81,7 @@ pub enum EditError {
     Locked(Vec<MessagePart>),
     /// It changes parts that decide where and how the message is handled, and nobody confirmed that.
     #[error(
-        "the edit is refused: {} decide where the message or its answer goes, or to what it belongs: leave them as they are, or confirm the change",
+        "the edit is refused: {} decide where the message or its answer goes, or what it belongs to: leave them as they are, or confirm the change",
         class::listed(.0)
     )]
     Sensitive(Vec<MessagePart>),

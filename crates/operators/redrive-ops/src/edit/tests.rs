@@ -258,7 +258,7 @@ fn a_secret_is_masked_and_its_change_is_said() {
     let shown = diff(&one, &other);
     assert!(!shown.contains("hunter"), "{shown}");
     assert!(shown.contains("-header n: 1\n+header n: 2\n") && shown.contains("***"), "{shown}");
-    let named = "it differs only in what is not shown";
+    let named = "it differs only in parts that are not shown";
     assert!(
         shown.contains(&format!("body: {named}")) && shown.contains(&format!("header api_key: {named}")),
         "{shown}"

@@ -45,7 +45,7 @@ pub struct EditText(String);
 
 /// A text is no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the edited text cannot be read{}: {why}", .line.map(|line| format!(", line {line}")).unwrap_or_default())]
+#[error("cannot read the edited text{}: {why}", .line.map(|line| format!(", line {line}")).unwrap_or_default())]
 #[non_exhaustive]
 pub struct ParseEditError {
     /// The line; the first one is 1.

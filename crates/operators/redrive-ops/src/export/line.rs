@@ -25,7 +25,7 @@ pub enum ParseLineError {
     )]
     UnknownVersion(u64),
     /// It is no JSON, or lacks a field, or has one that the format does not have.
-    #[error("the line is no exported entry: {0}")]
+    #[error("the line is not an exported entry: {0}")]
     Malformed(String),
 }
 

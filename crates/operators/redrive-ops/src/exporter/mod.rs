@@ -261,7 +261,7 @@ impl ShelfMetrics {
         let now = clock();
         let stopped = journals.as_ref().map(|(folder, broker)| folder.stopped(broker, STOPPED_WITHIN, now));
         let stopped = stopped.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|error| {
-            warn!(%error, "it is not known which runs have stopped");
+            warn!(%error, "cannot read which runs have stopped: the metric `run_stopped_age_seconds` is missing");
             Vec::new()
         });
         let stopped = stopped.into_iter().map(|stopped| (stopped.shelf.to_string(), stopped)).collect();

@@ -90,7 +90,7 @@ impl WatchedShelf {
                 }
             }
             Err(error) if before != Some(false) => {
-                warn!(queue, %shelf, %error, "the shelf cannot be read: its metrics stay as they were");
+                warn!(queue, %shelf, %error, "the shelf cannot be read: its metrics keep their last values");
             }
             Err(_) => {}
         }

@@ -99,7 +99,9 @@ fn condition(scanner: &mut Scanner<'_>) -> Parsed<Condition> {
     let start = scanner.at;
     if scanner.peek() == Some('"') {
         return match scanner.quoted()? {
-            text if text.is_empty() => Err(scanner.error(start, "the text is empty: write what to look for")),
+            text if text.is_empty() => {
+                Err(scanner.error(start, "the text is empty: write the text to look for"))
+            }
             text => Ok(Condition::Anywhere(text)),
         };
     }

@@ -138,7 +138,7 @@ pub enum JournalError {
     )]
     Empty,
     /// The journal, or the originals of a run that goes on, were deleted or replaced.
-    #[error("`{}` was deleted or replaced while it was needed: nothing more is done; {if_lost}", path.display())]
+    #[error("`{}` was deleted or replaced while it was in use: nothing more is done; {if_lost}", path.display())]
     Deleted {
         /// The file.
         path: PathBuf,
@@ -160,7 +160,7 @@ pub enum JournalError {
     },
     /// A line is damaged. A part of a line at the end is no damage.
     #[error(
-        "line {line} of `{}` is damaged: {error}; what follows it cannot be trusted: {if_lost}", path.display()
+        "line {line} of `{}` is damaged: {error}; the lines after it cannot be trusted: {if_lost}", path.display()
     )]
     Line {
         /// The file.

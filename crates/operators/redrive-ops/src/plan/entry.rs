@@ -108,7 +108,7 @@ pub struct LeftOutEntry {
 pub enum WhyLeftOut {
     /// It was redriven too often, and is on the parking shelf already: a person decides.
     RedrivenTooOften,
-    /// The transport cannot read it whole, so that a copy would lack something: a person decides.
+    /// The transport cannot read it whole, so a copy would be incomplete: a person must decide.
     NotReadable,
     /// It failed in another queue, which is not [listed](redrive_core::shelves::Owner::Other) as sharing the shelf: it belongs to its consumer.
     OtherQueue,
@@ -127,10 +127,8 @@ pub enum WhyLeftOut {
 impl fmt::Display for WhyLeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::RedrivenTooOften => "was redriven too often, and is parked already: a person decides",
-            Self::NotReadable => {
-                "cannot be read whole, so that a copy would lack something: a person decides"
-            }
+            Self::RedrivenTooOften => "was redriven too often, and is parked already: a person must decide",
+            Self::NotReadable => "cannot be read whole, so a copy would be incomplete: a person must decide",
             Self::OtherQueue => "failed in another queue, which is not listed as sharing this shelf",
             Self::UnknownQueue => "does not tell which of the queues that share this shelf it failed in",
             Self::ParkedAlready => "is parked already",

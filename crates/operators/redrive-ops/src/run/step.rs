@@ -66,9 +66,9 @@ pub enum PauseReason {
 impl fmt::Display for PauseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Asked => "paused by a person",
+            Self::Asked => "paused by an operator",
             Self::CanaryFailedOtherwise => {
-                "a message of the canary failed in another way: look at it, then resume or abort"
+                "paused: a message of the canary failed in another way. Look at it, then resume or abort"
             }
         })
     }
@@ -94,7 +94,7 @@ impl fmt::Display for StopReason {
         match self {
             Self::SameFailure => f.write_str("the same failure came back"),
             Self::TooManyFailures => f.write_str("messages kept failing at the slowest rate"),
-            Self::Aborted => f.write_str("aborted by a person"),
+            Self::Aborted => f.write_str("aborted by an operator"),
             Self::Broker(error) => write!(f, "it cannot go on: {error}"),
         }
     }

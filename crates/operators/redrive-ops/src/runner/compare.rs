@@ -127,6 +127,6 @@ impl Runner<'_> {
 /// Error for a run that cannot tell what became of entries.
 fn hidden(holder: Holder) -> TransportError {
     let text =
-        format!("it is not known what became of entries that are not seen: {holder}. Nothing more was done");
+        format!("the state of entries that cannot be seen is unknown: {holder}. Nothing more was done");
     TransportError::new(TransportErrorKind::Locked, text)
 }

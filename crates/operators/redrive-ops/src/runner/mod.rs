@@ -265,7 +265,7 @@ impl<'a> Runner<'a> {
             return Ok(Err(error));
         }
         self.reported = self.working().reported().await.unwrap_or_else(|error| {
-            warn!(run = self.id, %error, "consumers cannot report what they handle: only what fails is seen, on the shelves");
+            warn!(run = self.id, %error, "consumers cannot report handled messages to this run: it sees only failures, on the shelves");
             None
         });
         Ok(Ok(()))
@@ -347,7 +347,7 @@ impl<'a> Runner<'a> {
         let work_queue = match self.shelves.work_queue().await {
             // Rights on the shelves are enough for a run.
             Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
-                debug!(run = self.id, %error, "the work queue is not watched");
+                debug!(run = self.id, %error, "the work queue cannot be watched: the run does not wait for it");
                 WorkQueue::default()
             }
             seen => seen?,
@@ -359,7 +359,7 @@ impl<'a> Runner<'a> {
     async fn handled(&mut self) -> Vec<EntryHandle> {
         let Some(reported) = &mut self.reported else { return Vec::new() };
         reported.reports.take().await.unwrap_or_else(|error| {
-            warn!(run = self.id, %error, "no more reports of consumers: only what fails is seen, on the shelves");
+            warn!(run = self.id, %error, "consumers no longer report handled messages to this run: it sees only failures, on the shelves");
             self.reported = None;
             Vec::new()
         })

@@ -222,7 +222,10 @@ async fn in_time<T>(
     work: impl Future<Output = Result<T, TransportError>>,
 ) -> Result<T, TransportError> {
     timeout(OPENING, work).await.unwrap_or_else(|_| {
-        let text = format!("nobody answers at {}: is it the operators' socket of a service?", path.display());
+        let text = format!(
+            "no service answers at {}: is it the operators' socket of a running service?",
+            path.display()
+        );
         Err(TransportError::new(TransportErrorKind::Unreachable, text))
     })
 }

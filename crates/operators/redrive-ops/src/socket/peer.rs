@@ -315,6 +315,6 @@ fn read(message: MessageJson<'_>) -> Result<Message, TransportError> {
 }
 
 fn malformed(error: impl std::fmt::Display) -> TransportError {
-    let text = format!("the service cannot read the request, and did nothing: {error}");
+    let text = format!("the service could not read the request, and did nothing: {error}");
     TransportError::new(TransportErrorKind::Unsupported, text)
 }

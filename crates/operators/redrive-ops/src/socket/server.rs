@@ -173,7 +173,7 @@ impl Service {
                     }
                     Ok((stream, _)) => self.refuse(&stream),
                     Err(error) => {
-                        warn!(path = %self.path.display(), %error, "an operator could not be let in");
+                        warn!(path = %self.path.display(), %error, "the connection of an operator could not be accepted");
                         // Out of file descriptors, for example: that does not end at once.
                         tokio::time::sleep(Duration::from_millis(200)).await;
                     }
@@ -189,7 +189,7 @@ impl Service {
             "the service has {} of operators already: end a page or a run of redrive",
             plural(self.max_operators, "connection")
         );
-        warn!(path = %self.path.display(), "an operator was not let in: {text}");
+        warn!(path = %self.path.display(), "the connection of an operator was refused: {text}");
         let refused = TransportError::new(TransportErrorKind::Full, text);
         let Ok(greeting) = frame::encode(&self.greeting(Some(&refused))) else { return };
         let length = u32::try_from(greeting.len()).unwrap_or(u32::MAX).to_be_bytes();
