@@ -258,7 +258,7 @@ async fn wrong_edits(cli: &Cli, queue: &str) {
     for (arguments, code, said) in [
         (&["error~stock", "--jq", ".properties.id = \"order-9\""][..], 1, "--sensitive"),
         (&["error~stock", "--jq", ".headers[\"redrive-attempt\"] = 0"], 1, "redrive-attempt"),
-        (&["error~stock", "--jq", ".body"], 1, "cannot be read"),
+        (&["error~stock", "--jq", ".body"], 1, "cannot read the edited text"),
         (
             &["error~stock", "--jq", ".body = = 1"],
             2,

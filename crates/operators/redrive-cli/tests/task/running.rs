@@ -267,7 +267,7 @@ pub(crate) async fn stops(shop: &Shop) {
     let stopped = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", "1h"]).await;
     println!("{}{}", stopped.out, stopped.err);
     assert_eq!(stopped.code, 3, "{}\n{}", stopped.out, stopped.err);
-    let advice = "Its cause is still there: repair it, then `redrive runs resume";
+    let advice = "Its cause is still there: repair it, then continue with `redrive runs resume";
     assert!(stopped.err.contains("stopped: the same failure came back"), "{}", stopped.err);
     assert!(stopped.err.contains(advice), "{}", stopped.err);
     assert!(stopped.out.contains("1 of 3 done") && stopped.out.contains("2  had no turn"), "{}", stopped.out);
