@@ -137,7 +137,7 @@ pub(super) async fn copies(desk: &Desk, shelf: Shelf) -> Result<HashMap<ContentD
             if shelf == Shelf::Parking
                 && error.downcast_ref().is_some_and(TransportError::is_missing_shelf) => {}
         looked => {
-            looked.with_context(|| format!("cannot compare with the {shelf} shelf: nothing was put back"))?
+            looked.with_context(|| format!("cannot compare with the {shelf} shelf: nothing was put back"))?;
         }
     }
     Ok(there)
