@@ -11,6 +11,7 @@ use redrive_brokers::Proxy;
 use redrive_contract::{Bench, Harness, eventually};
 use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, header_names};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
+use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Emulator, EntityStatus, Settings, Topic};
 
 /// The kind of entity that the clauses run on.
@@ -88,7 +89,7 @@ fn has_copy(emulator: &Emulator, entities: &[String], copies: i64) -> bool {
         .filter_map(|entity| emulator.entity(entity).ok())
         .flat_map(|entity| entity.messages());
     let mut messages = messages.map(|found| found.message.application_properties.clone());
-    messages.any(|properties| properties.get(header_names::HOP).and_then(|hop| hop.as_i64()) == Some(copies))
+    messages.any(|properties| properties.get(header_names::HOP).and_then(Value::as_i64) == Some(copies))
 }
 
 /// The beginnings of the clauses that cut or silence connections.
@@ -295,7 +296,7 @@ impl Bench for Place {
                 return Ok(true);
             }
             let messages = entity.messages();
-            let is_it = |id: &redrive_servicebus_emulator::amqp::Value| id.as_text() == Some(delivery.id());
+            let is_it = |id: &Value| id.as_text() == Some(delivery.id());
             if let Some(found) = messages.iter().find(|found| is_it(&found.message.properties.message_id)) {
                 entity.expire_lock(found.sequence_number)?;
                 return Ok(true);
