@@ -101,7 +101,7 @@ impl Disposition {
         }
     }
 
-    /// Returns what becomes of the decision if it needs a copy and the message cannot be copied.
+    /// Returns what happens to the decision if it needs a copy and the message cannot be copied.
     pub fn without_copy(self) -> Self {
         match self {
             Self::Retry(_, failure) | Self::Park(failure) => Self::DeadLetter(failure),

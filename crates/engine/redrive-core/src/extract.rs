@@ -62,7 +62,7 @@ impl<S, T: OptionalFromDelivery<S>> FromDelivery<S> for Option<T> {
     }
 }
 
-/// For handlers that decide themselves what becomes of a message whose argument cannot be extracted.
+/// For handlers that decide themselves what happens to a message whose argument cannot be extracted.
 impl<S, T: FromDelivery<S>> FromDelivery<S> for Result<T, Rejected> {
     fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
         Ok(T::from_delivery(delivery, state))

@@ -70,40 +70,47 @@ impl Message {
     }
 
     /// Returns the body.
+    #[inline]
     #[must_use]
     pub fn body(&self) -> &Bytes {
         &self.parts.body
     }
 
     /// Returns the headers.
+    #[inline]
     #[must_use]
     pub fn headers(&self) -> &Headers {
         &self.parts.headers
     }
 
     /// Returns the headers for changes.
+    #[inline]
     pub fn headers_mut(&mut self) -> &mut Headers {
         &mut Arc::make_mut(&mut self.parts).headers
     }
 
     /// Returns the standard properties.
+    #[inline]
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.parts.properties
     }
 
     /// Returns the standard properties for changes.
+    #[inline]
     pub fn properties_mut(&mut self) -> &mut Properties {
         &mut Arc::make_mut(&mut self.parts).properties
     }
 
     /// Returns the message's id, if it has one.
+    #[inline]
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.parts.properties.id.as_deref()
     }
 
     /// Sets the id.
+    #[inline]
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.properties_mut().id = Some(id.into());
@@ -120,6 +127,7 @@ impl Message {
     }
 
     /// Sets the correlation id.
+    #[inline]
     #[must_use]
     pub fn with_correlation_id(mut self, id: impl Into<String>) -> Self {
         self.properties_mut().correlation_id = Some(id.into());
@@ -135,18 +143,21 @@ impl Message {
     /// let edited = failed.with_body("2 books, address: here");
     /// assert_eq!((edited.id(), edited.body().as_ref()), (Some("order-7"), &b"2 books, address: here"[..]));
     /// ```
+    #[inline]
     #[must_use]
     pub fn with_body(self, body: impl Into<Bytes>) -> Self {
         Self::from_parts(body.into(), self.headers().clone(), self.properties().clone())
     }
 
     /// Returns the [kind](Properties::kind), for dispatch. `amqp-1.0` is none: RabbitMQ 4 writes it where it hands a body over encoded.
+    #[inline]
     #[must_use]
     pub fn kind(&self) -> Option<&str> {
         self.properties().kind.as_deref().filter(|kind| *kind != "amqp-1.0")
     }
 
     /// Sets the [kind](Properties::kind).
+    #[inline]
     #[must_use]
     pub fn with_kind(mut self, kind: impl Into<String>) -> Self {
         self.properties_mut().kind = Some(kind.into());
@@ -154,6 +165,7 @@ impl Message {
     }
 
     /// Sets the content type.
+    #[inline]
     #[must_use]
     pub fn with_content_type(mut self, content_type: impl Into<String>) -> Self {
         self.properties_mut().content_type = Some(content_type.into());
@@ -161,6 +173,7 @@ impl Message {
     }
 
     /// Adds a header.
+    #[inline]
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.headers_mut().insert(name, value);
@@ -255,16 +268,19 @@ macro_rules! texts {
 
 impl Properties {
     /// Returns every property that is a text, with its name.
+    #[inline]
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
         texts!(self).into_iter().map(|(name, text)| (name, text.as_deref()))
     }
 
     /// The same, to be changed.
+    #[inline]
     pub fn texts_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Option<String>)> {
         texts!(self).into_iter()
     }
 
     /// Returns every property that is a text but the id.
+    #[inline]
     #[must_use]
     pub fn texts_beside_id(&self) -> [Option<&str>; 10] {
         let [_id, others @ ..] = texts!(self);

@@ -68,6 +68,7 @@ impl DeliveryBuilder {
     }
 
     /// Sets when the broker put the message into its queue. The publisher's expiration is counted from there.
+    #[inline]
     pub fn enqueued_at(mut self, time: Option<SystemTime>) -> Self {
         self.fields.enqueued_at = time;
         self
@@ -75,12 +76,14 @@ impl DeliveryBuilder {
 
     /// Sets how often the broker handed this copy out, including this time: 1 the first time. More than 1 also marks the delivery
     /// as [redelivered](Self::redelivered).
+    #[inline]
     pub fn broker_delivery_count(mut self, times: u32) -> Self {
         self.fields.broker_delivery_count = times.max(1);
         self.redelivered(times > 1)
     }
 
     /// Marks the delivery, if `redelivered` is true, as one that the broker may have handed out before.
+    #[inline]
     pub fn redelivered(mut self, redelivered: bool) -> Self {
         self.fields.redelivered |= redelivered;
         self
@@ -88,6 +91,7 @@ impl DeliveryBuilder {
 
     /// Sets how many times this copy failed before, by the broker's count. Only for brokers that retry
     /// [in place](crate::transport::InPlace).
+    #[inline]
     pub fn failures_in_place(mut self, times: u32) -> Self {
         self.fields.failures_in_place = times;
         self
@@ -96,6 +100,7 @@ impl DeliveryBuilder {
     /// Sets the number of interruptions of the transport before this delivery: connections, channels and subscriptions that ended
     /// with deliveries in flight. After each interruption, the deliveries that were in flight are redelivered, and so are those that
     /// were settled without the broker learning of it.
+    #[inline]
     pub fn interruptions(mut self, times: u64) -> Self {
         self.fields.interruptions = times;
         self
@@ -103,6 +108,7 @@ impl DeliveryBuilder {
 
     /// Sets the number that the broker gave the message. It is the same for every delivery of this copy, and differs for every
     /// other message of the queue. It tells two identical messages apart.
+    #[inline]
     pub fn broker_number(mut self, number: u64) -> Self {
         self.fields.broker_number = Some(number);
         self
@@ -111,12 +117,14 @@ impl DeliveryBuilder {
     /// Marks the delivery as read in part: the transport could not read `what`. The consumer dead-letters it as
     /// [`MalformedHeaders`](crate::Reason::MalformedHeaders), and no handler sees it. The transport refuses to store a copy of
     /// it, as [`TooLarge`](crate::TransportErrorKind::TooLarge), so that no part of the message is lost.
+    #[inline]
     pub fn read_without(mut self, what: impl Into<String>) -> Self {
         Arc::make_mut(self.fields.history.get_or_insert_default()).read_without = Some(what.into());
         self
     }
 
     /// Returns the delivery.
+    #[inline]
     #[must_use]
     pub fn build(self) -> Delivery {
         Delivery { fields: Arc::new(self.fields) }

@@ -71,6 +71,7 @@ impl Delivery {
 
     /// Sets the publisher for handlers. The consumer gives every delivery the publisher of its transport; a test gives one to a
     /// handler that asks for it.
+    #[inline]
     #[must_use]
     pub fn with_publisher(mut self, publisher: Publisher) -> Self {
         Arc::make_mut(&mut self.fields).publisher = Some(publisher);
@@ -78,18 +79,21 @@ impl Delivery {
     }
 
     /// Returns the message.
+    #[inline]
     #[must_use]
     pub fn message(&self) -> &Message {
         &self.fields.message
     }
 
     /// Returns the message's id, or the one assigned on arrival if it came without an id.
+    #[inline]
     #[must_use]
     pub fn id(&self) -> &str {
         self.fields.message.id().unwrap_or_default()
     }
 
     /// Returns the queue (or subscription) that it came from.
+    #[inline]
     #[must_use]
     pub fn queue(&self) -> &str {
         self.fields.origin.queue()
@@ -97,18 +101,21 @@ impl Delivery {
 
     /// Returns the exchange (or topic) that this copy was published to. [`FailureHistory::source_exchange`] has the one that the
     /// message was first published to.
+    #[inline]
     #[must_use]
     pub fn exchange(&self) -> &str {
         self.fields.origin.exchange()
     }
 
     /// Returns the routing key that this copy was published with.
+    #[inline]
     #[must_use]
     pub fn routing_key(&self) -> &str {
         self.fields.origin.routing_key()
     }
 
     /// Returns when it arrived here, by the transport's clock.
+    #[inline]
     #[must_use]
     pub fn received_at(&self) -> SystemTime {
         self.fields.received_at
@@ -117,12 +124,14 @@ impl Delivery {
     /// Returns which attempt at this message this is: 1 the first time, and one more after each failure. The count survives every
     /// republish; an operator's redrive restarts it at 1. Where the broker retries [in place](crate::transport::InPlace), the death of the
     /// process counts as a failure.
+    #[inline]
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.history().failures().saturating_add(self.fields.failures_in_place).saturating_add(1)
     }
 
     /// Returns how many of its failures only the broker counted, without a record on the message.
+    #[inline]
     #[must_use]
     pub fn failures_in_place(&self) -> u32 {
         self.fields.failures_in_place
@@ -131,6 +140,7 @@ impl Delivery {
     /// Returns how often this message was handed out since it last failed (or since it was published), including this time, and
     /// including processes that died with it. On a broker that does not count
     /// ([`Counting::deliveries`](crate::transport::Counting::deliveries)), 2 means "at least 2".
+    #[inline]
     #[must_use]
     pub fn broker_delivery_count(&self) -> u32 {
         self.fields.broker_delivery_count.saturating_add(self.history().deliveries_before)
@@ -138,6 +148,7 @@ impl Delivery {
 
     /// Returns how many of its deliveries may have ended with a process, including this one. The broker counts as well what this
     /// process lost with a connection; at most one delivery of each message for each interruption.
+    #[inline]
     pub(crate) fn deliveries_without_end(&self) -> u32 {
         let interruptions = u32::try_from(self.fields.interruptions).unwrap_or(u32::MAX);
         let counted = self.broker_delivery_count().saturating_sub(interruptions);
@@ -145,22 +156,26 @@ impl Delivery {
     }
 
     /// Returns true if the consumer [replaced](by_consumer::replaced_by) it by a copy that is stored nowhere.
+    #[inline]
     pub(crate) fn is_unstored_copy(&self) -> bool {
         self.fields.unstored_copy
     }
 
     /// Returns how often this process handled the message and lost it before it could be settled.
+    #[inline]
     pub(crate) fn times_lost_here(&self) -> u32 {
         self.fields.lost_here
     }
 
     /// Returns the number of deliveries after which the broker itself removes a message; `None`: never, or not known.
+    #[inline]
     #[must_use]
     pub fn delivery_limit(&self) -> Option<u32> {
         self.fields.delivery_limit
     }
 
     /// Returns true if the broker says that the message may have been handed out before.
+    #[inline]
     #[must_use]
     pub fn redelivered(&self) -> bool {
         self.fields.redelivered
@@ -206,12 +221,14 @@ impl Delivery {
     }
 
     /// Returns when the broker put the message into its queue; `None` if the broker does not tell.
+    #[inline]
     #[must_use]
     pub fn enqueued_at(&self) -> Option<SystemTime> {
         self.fields.enqueued_at
     }
 
     /// Returns the number of interruptions of its transport before it was handed out; 0 if the transport does not count them.
+    #[inline]
     #[must_use]
     pub fn interruptions(&self) -> u64 {
         self.fields.interruptions
@@ -219,29 +236,34 @@ impl Delivery {
 
     /// Returns the number that the broker gave the message: for example the sequence number of Service Bus. `None` if the broker
     /// gives none, as with RabbitMQ.
+    #[inline]
     #[must_use]
     pub fn broker_number(&self) -> Option<u64> {
         self.fields.broker_number
     }
 
     /// Returns a publisher on the broker that the delivery came from; `None` if no consumer has received it.
+    #[inline]
     #[must_use]
     pub fn publisher(&self) -> Option<&Publisher> {
         self.fields.publisher.as_ref()
     }
 
     /// Returns the values that layers attached to the delivery.
+    #[inline]
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.fields.extensions
     }
 
     /// Returns the same for changes: a layer attaches values that the layers and the handler inside it see.
+    #[inline]
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut Arc::make_mut(&mut self.fields).extensions
     }
 
     /// Returns what redrive wrote on the message when it failed before.
+    #[inline]
     #[must_use]
     pub fn history(&self) -> &FailureHistory {
         static NONE: LazyLock<FailureHistory> = LazyLock::new(FailureHistory::default);
@@ -250,6 +272,7 @@ impl Delivery {
 
     /// Returns why the message was on a shelf, if another program put it back into the work queue from there: a shovel, or a tool that
     /// moves messages. Such a message begins afresh, as after a redrive: as a first attempt, with no deadline and no count of before.
+    #[inline]
     #[must_use]
     pub fn put_back(&self) -> Option<&Reason> {
         self.fields.put_back.as_ref()
@@ -266,6 +289,7 @@ impl Delivery {
     }
 
     /// Returns the publisher's position in its trace, if the message carries one as W3C Trace Context.
+    #[inline]
     #[must_use]
     pub fn trace_parent(&self) -> Option<TraceParent> {
         self.fields.message.headers().get("traceparent").and_then(Value::as_str).and_then(TraceParent::parse)

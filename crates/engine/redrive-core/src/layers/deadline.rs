@@ -9,7 +9,7 @@ use crate::failure::{Failure, Reason};
 use crate::history::write_time;
 use crate::stage::Stage;
 
-/// What becomes of a message whose expiration passed while it was retried.
+/// What happens to a message whose expiration passed while it was retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Expired {

@@ -80,7 +80,7 @@ impl DeadLetterBackoff {
         self
     }
 
-    /// Sets what becomes of expired messages. Default: the dead-letter shelf; see [`Expired`].
+    /// Sets what happens to expired messages. Default: the dead-letter shelf; see [`Expired`].
     #[must_use]
     pub fn expired(mut self, expired: Expired) -> Self {
         self.deadline = Deadline::new(expired);

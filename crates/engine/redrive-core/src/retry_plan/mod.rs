@@ -34,7 +34,7 @@ pub struct RetryPlan {
     pub system: &'static str,
     /// True if the broker was asked; false if the plan contains only what is known without it.
     pub asked: bool,
-    /// What becomes of messages: one entry, or, if routes of a `Router` have stages of their own, one for each.
+    /// What happens to messages: one entry, or, if routes of a `Router` have stages of their own, one for each.
     pub routes: Vec<RouteCourses>,
     /// The settings of the consumer that concern all messages.
     pub settings: Vec<Setting>,
@@ -55,18 +55,18 @@ pub struct Setting {
     pub value: String,
 }
 
-/// What becomes of the messages of one route.
+/// What happens to the messages of one route.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RouteCourses {
     /// Which messages; empty: all.
     pub route: String,
-    /// What becomes of them, for each kind of failure. The first is that of a transient error.
+    /// What happens to them, for each kind of failure. The first is that of a transient error.
     pub courses: Vec<Course>,
 }
 
-/// What becomes of a message that fails in the same way each time.
+/// What happens to a message that fails in the same way each time.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -9,7 +9,7 @@ use redrive::shelves::{EntryHandle, Shelved};
 
 use super::{Desk, State};
 
-/// What becomes of an edited message.
+/// What happens to an edited message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     SendBack,

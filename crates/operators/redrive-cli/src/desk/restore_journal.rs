@@ -73,7 +73,7 @@ impl Notes {
         Ok(Self(JournalFile::open_or_create(path, |_| Ok::<_, String>(()))?))
     }
 
-    /// Notes what becomes of an entry, and returns when that is on the disk.
+    /// Notes what happens to an entry, and returns when that is on the disk.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use crate::exit::{Exit, usage};
 use crate::output::{print, printable};
 use crate::settings::{Broker, Context, Global};
 
-/// Says what becomes of a failing message. Asks no broker.
+/// Says what happens to a failing message. Asks no broker.
 pub(crate) fn explain(global: &Global, command: &Explain) -> Result<Exit> {
     let context = context(global, command)?;
     let options = options::read(&context, &command.queue, &command.options, command.section.as_deref())?;

@@ -3,7 +3,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`options`] | reads the options from a file |
-//! | [`explain`] | says what becomes of a failing message; asks the broker whether it fits |
+//! | [`explain`] | says what happens to a failing message; asks the broker whether it fits |
 //! | [`topology`] | prints what a service needs on RabbitMQ |
 
 pub(crate) mod explain;

@@ -69,7 +69,7 @@ impl From<Staged> for Delay {
     }
 }
 
-/// What becomes of a message that is dead-lettered. Parking is always a copy.
+/// What happens to a message that is dead-lettered. Parking is always a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadLetters {

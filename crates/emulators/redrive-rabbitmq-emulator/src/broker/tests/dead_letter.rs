@@ -1,4 +1,4 @@
-//! What becomes of a message that dies, and what it says about its death.
+//! What happens to a message that dies, and what it says about its death.
 
 use redrive_amqp091::{Properties, Table, Value, basic, queue};
 use serde_json::json;

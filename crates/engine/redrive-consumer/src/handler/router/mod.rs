@@ -26,7 +26,7 @@ const MAX_KEY_BYTES: usize = 128;
 /// A handler that dispatches each delivery to one of several handlers, by a key: the message's kind, a header, its content type,
 /// or the result of a function of the delivery.
 ///
-/// Each route is a [`Handler`] with its own arguments. The last step of the builder decides what becomes of a message without a route:
+/// Each route is a [`Handler`] with its own arguments. The last step of the builder decides what happens to a message without a route:
 /// [`unknown`](RouterBuilder::unknown) or [`fallback`](RouterBuilder::fallback).
 ///
 /// ```
@@ -58,7 +58,7 @@ pub struct Router<S> {
     table: Arc<Table<S>>,
 }
 
-/// What becomes of a message that a [`Router`] has no route for: its key is unknown or missing.
+/// What happens to a message that a [`Router`] has no route for: its key is unknown or missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownKey {
@@ -159,7 +159,7 @@ impl<S: 'static> RouterBuilder<S> {
         self
     }
 
-    /// Builds the router. `unknown` decides what becomes of a message without a route.
+    /// Builds the router. `unknown` decides what happens to a message without a route.
     ///
     /// # Errors
     ///
