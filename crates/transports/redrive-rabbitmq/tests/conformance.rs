@@ -184,7 +184,7 @@ impl Queue {
     fn short_wait(&self) -> String {
         match self.delay {
             Kind::Ladder | Kind::Native => self.scene.rung(100),
-            Kind::SingleQueue => format!("{}--retry", self.scene.queue),
+            Kind::SingleQueue => self.scene.dead_letters(),
             Kind::Staged => stage(&self.scene.queue, 100),
         }
     }
