@@ -246,7 +246,7 @@ mod tests {
         let mut options = Options::new("orders");
         options.dead_letter_queue = Some("dead".to_owned());
         let error = options.check(None).expect_err("it would do nothing").to_string();
-        assert!(error.contains("leave the option out"), "{error}");
+        assert!(error.contains("leave it out"), "{error}");
     }
 
     #[test]
