@@ -82,8 +82,13 @@ impl Bench for Queue {
     }
 
     async fn shelves(&self) -> Result<Option<Box<dyn Shelves>>, BoxError> {
-        let shelves = FlawedShelves::new(self.broker.clone(), self.broker.shelves(NAME), self.flaw);
-        Ok(Some(Box::new(shelves)))
+        let shelves = self.broker.shelves(NAME);
+        Ok(Some(match self.flaw {
+            Flaw::RemovesBeforeItStores | Flaw::HandlesNamePlaces => {
+                Box::new(FlawedShelves::new(self.broker.clone(), shelves, self.flaw))
+            }
+            _ => Box::new(shelves),
+        }))
     }
 
     async fn depth(&self) -> Result<Option<u64>, BoxError> {
@@ -101,6 +106,11 @@ impl Bench for Queue {
     async fn recreate_shelf(&self, shelf: Shelf) -> Result<bool, BoxError> {
         self.broker.shelves(NAME).discard(shelf, &Selection::All).await?.into_result()?;
         Ok(true)
+    }
+
+    async fn publish_foreign(&self) -> Result<usize, BoxError> {
+        self.broker.publish(NAME, Message::new(vec![0xff]))?;
+        Ok(1)
     }
 
     async fn declared(&self) -> Result<Option<BTreeSet<String>>, BoxError> {

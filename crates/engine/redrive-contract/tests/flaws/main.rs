@@ -41,6 +41,8 @@ enum Flaw {
     PublisherDies,
     /// A header of any publisher ends waits.
     ForeignHeadersControl,
+    /// The receiver waits for ever at a message that redrive would not write.
+    StopsAtForeign,
     /// A redrive removes entries before it stores them.
     RemovesBeforeItStores,
     /// A handle names a place on the shelf, and no entry.
@@ -73,6 +75,8 @@ macro_rules! flaws {
 flaws! {
     a_claimed_copy_after_a_death: ClaimsCopies => settling_after_death_answers_lost, "no delivery within";
     a_claimed_copy_after_a_loss: ClaimsCopies => a_copy_that_is_claimed_after_a_loss_is_stored, "no delivery within";
+    a_claimed_copy_in_an_interruption:
+        ClaimsCopies => what_is_said_of_a_copy_in_an_interruption_is_true, "no delivery within";
     a_disowned_copy:
         DisownsCopies => a_copy_whose_confirmation_is_lost_is_not_disowned, "says that no copy was stored";
     a_dropped_receipt_that_is_kept: KeepsDropped => giving_back_does_not_wait_for_leases, "its lease of";
@@ -90,6 +94,7 @@ flaws! {
     a_publisher_that_died: PublisherDies => publishing_goes_on_after_an_interruption, "not within";
     a_foreign_header_that_ends_a_wait:
         ForeignHeadersControl => the_headers_that_control_the_broker_do_nothing, "ended a wait of";
+    a_foreign_message_that_stops_the_others: StopsAtForeign => foreign_messages_stop_nothing, "no delivery within";
     a_redrive_that_removes_first:
         RemovesBeforeItStores => a_redrive_that_is_refused_leaves_the_entry, "gone from the shelf";
     a_handle_that_names_a_place:

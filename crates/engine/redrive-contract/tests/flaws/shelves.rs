@@ -1,9 +1,8 @@
-//! Shelves with a flaw.
+//! Shelves with a flaw. What its clauses do not need is left to the defaults of the trait.
 
 use async_trait::async_trait;
 use redrive_core::shelves::{
-    EntryHandle, EntryOutcome, Holder, Leased, Reported, Selection, ShelfCursor, ShelfPage, ShelfReport,
-    WorkQueue,
+    EntryHandle, EntryOutcome, Holder, Selection, ShelfCursor, ShelfPage, ShelfReport,
 };
 use redrive_core::{Message, Shelf, Shelves, TransportError};
 use redrive_memory::{MemoryBroker, MemoryShelves};
@@ -107,21 +106,5 @@ impl Shelves for FlawedShelves {
 
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
         self.inner.redrive_as(entry, message).await
-    }
-
-    async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
-        self.inner.restore(shelf, message).await
-    }
-
-    async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
-        self.inner.work_queue().await
-    }
-
-    async fn reported(&self) -> Result<Option<Reported>, TransportError> {
-        self.inner.reported().await
-    }
-
-    async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
-        self.inner.lease(shelf).await
     }
 }

@@ -192,6 +192,11 @@ impl Receiver for FlawedReceiver {
 
     async fn receive(&self) -> Result<Option<Received<FlawedReceipt>>, TransportError> {
         let received = self.inner.receive().await?;
+        if self.shared.has(Flaw::StopsAtForeign)
+            && received.as_ref().is_some_and(|received| received.delivery.history().id_assigned)
+        {
+            std::future::pending::<()>().await;
+        }
         Ok(received.map(|Received { delivery, receipt }| Received {
             delivery: self.shared.seen(delivery),
             receipt: self.wrap(receipt),
